@@ -1,0 +1,1 @@
+"""Automerge documents and version-graph joins for JSON fields."""

@@ -1,0 +1,1 @@
+"""Policy engine of Patchouli over one storage provider."""

@@ -1,0 +1,1 @@
+"""The wire contract of Patchouli: models, errors, framing and JSON Schemas."""

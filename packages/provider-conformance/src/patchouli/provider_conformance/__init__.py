@@ -1,0 +1,1 @@
+"""Conformance suite and in-memory model for Patchouli providers."""

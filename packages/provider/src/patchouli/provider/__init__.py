@@ -1,0 +1,1 @@
+"""The storage boundary of Patchouli: plans, outcomes, capabilities and errors."""

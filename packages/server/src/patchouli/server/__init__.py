@@ -1,0 +1,1 @@
+"""The Patchouli daemon and its command line."""
