@@ -1,0 +1,193 @@
+"""What a provider answers. An alternative that a correct caller must expect is a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from patchouli.provider.divergence import Divergence
+    from patchouli.provider.identity import Cursor, EntityKey, VersionId
+    from patchouli.provider.records import (
+        Change,
+        Observation,
+        SealedUnit,
+        UnitConflict,
+        Version,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable:
+    """No allowed source can serve the asked consistency now; nothing was changed."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """The mutation was accepted before; `result_json` is the stored answer."""
+
+    result_json: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityTaken:
+    """The idempotency identity belongs to another mutation, or is staged elsewhere."""
+
+
+class UnitState(StrEnum):
+    """Why a work unit does not take a request."""
+
+    CLOSING = "closing"
+    POLICY_MISMATCH = "policy_mismatch"
+    COMMITTED = "committed"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitRefused:
+    """The work unit is not open to this request."""
+
+    state: UnitState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Heads of one entity at one snapshot, ascending by id; none if it never existed there.
+
+    `bases` are the named base versions that are known in the view. `divergence` is present only if
+    it was asked for and the active heads differ from the bases. `record` is the outcome of the
+    idempotency probe, None when there was none or the identity is free.
+    """
+
+    heads: tuple[Version, ...]
+    observation: Observation
+    bases: tuple[Version, ...] = ()
+    divergence: Divergence | None = None
+    record: Replayed | IdentityTaken | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The change is published at `cursor`, and on disk."""
+
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """The versions are in their open work unit, and on disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedEntity:
+    """One entity of a published unit with its new heads, ascending by id."""
+
+    key: EntityKey
+    cursor: Cursor
+    heads: tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """Every mutation of the unit is visible, and on disk; entities in publication order.
+
+    `sealed_by` is the fingerprint of the request that closed the unit and `accepted` the version
+    which that request staged.
+    """
+
+    entities: tuple[PublishedEntity, ...]
+    sealed_by: str
+    accepted: VersionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raced:
+    """The heads were not the expected ones; nothing was changed.
+
+    Brings what another attempt needs: the present heads, the known bases and, if asked for, their
+    divergence.
+    """
+
+    heads: tuple[Version, ...]
+    bases: tuple[Version, ...] = ()
+    divergence: Divergence | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drifted:
+    """The unit is sealed, and these entities were published by others since its baseline."""
+
+    conflicts: tuple[UnitConflict, ...]
+    sealed_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discarded:
+    """The unit is expired and everything it had staged is gone."""
+
+
+ReadOutcome = Reading | Unavailable | UnitRefused
+CommitOutcome = (
+    Committed | Staged | Published | Replayed | IdentityTaken | Raced | Drifted | UnitRefused
+)
+PublishOutcome = Published | Drifted | Discarded | UnitRefused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """An entity found by a retrieval: all its heads, ascending by id, matching or not.
+
+    `score` and `recorded_at_unix_ms` are the greatest of its matching heads.
+    """
+
+    key: EntityKey
+    heads: tuple[Version, ...]
+    score: float
+    recorded_at_unix_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Hits in order; `has_more` says that at least one further entity matched."""
+
+    hits: tuple[Hit, ...]
+    has_more: bool
+    observation: Observation
+
+
+RetrieveOutcome = Page | Unavailable | UnitRefused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePage:
+    """Changes of a scope with the frontier and the pruning horizon of the same snapshot.
+
+    `pruned_through` is the greatest cursor that is no longer kept in this scope, 0 if none. A
+    position `c` can be resumed iff `pruned_through <= c <= frontier`. `reached` is the cursor up to
+    which the log was looked through: the last change of a full page, else the frontier.
+    """
+
+    changes: tuple[Change, ...]
+    frontier: Cursor
+    reached: Cursor
+    pruned_through: Cursor
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeGeneration:
+    """The run that `initialize` started.
+
+    `generation` grows by one with each start of the store. `incarnation` names the database itself:
+    a copy that was restored or replaced carries another one. `secret` (32 bytes) never leaves the
+    engine; it authenticates paging cursors.
+    """
+
+    generation: int
+    recovered_after_unclean_shutdown: bool
+    incarnation: str
+    secret: bytes
+    sealed_units: tuple[SealedUnit, ...] = ()
