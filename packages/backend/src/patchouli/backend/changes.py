@@ -1,0 +1,346 @@
+"""Change subscriptions: one reader a scope, one encoding a change, any number of subscribers.
+
+The log of the provider is the buffer. For each scope with live subscriptions one puller waits for
+its frontier to move, reads the new changes once, encodes them once and keeps the latest of them in
+a bounded window that all subscriptions of the scope read from. A subscription is a position:
+
+* inside the window it takes what follows its position and passes its filter, without any I/O;
+* behind the window (it resumes, or it was slow) it reads its own pages from the log, filtered
+  there, until it has caught up. It delays nobody and costs no memory meanwhile.
+
+A position that the log no longer reaches ends the subscription with `CursorExpiredError`; nothing
+is ever skipped. A commit only wakes the puller, it never carries data (SPEC 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from patchouli.backend.canonical import canonical_bytes
+from patchouli.backend.errors import CursorExpiredError, InvalidRequestError
+from patchouli.provider import INTEGER_MAX, ChangesPlan, Cursor, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from patchouli.provider import Change, ChangePage, Clock, Provider, ScopeText
+
+PAGE_LIMIT = 256  # changes read from the log at once
+WINDOW_LIMIT = 4096  # encoded changes kept for a scope; who is slower reads the log again
+# While the store is unavailable; after the last the subscriptions end with its error.
+RETRY_DELAYS_MS = (250, 500, 1000, 2000, 4000, 8000, 16000, 30000)
+
+_START = "0"
+_END = Cursor(INTEGER_MAX)
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """A published change, encoded once for all subscribers of its scope."""
+
+    position: Cursor
+    type: str
+    id: str
+    cursor: str
+    meta_json: bytes
+    change_json: bytes
+    lines: dict[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
+
+
+def event_line(event: Event, subscription_id: str) -> bytes:
+    """Return the notification of `event` for a subscription, with its line feed.
+
+    Subscriptions of different connections often bear the same id; each line is built once.
+    """
+    line = event.lines.get(subscription_id)
+    if line is None:
+        line = event.lines[subscription_id] = b"".join(
+            (
+                b'{"jsonrpc":"2.0","method":"patchouli.changes.event@1","params":{"meta":',
+                event.meta_json,
+                b',"data":{"subscription_id":',
+                canonical_bytes(subscription_id),
+                b',"change":',
+                event.change_json,
+                b"}}}\n",
+            )
+        )
+    return line
+
+
+class Subscription:
+    """A position in the changes of one scope, and what passes its filter."""
+
+    def __init__(
+        self,
+        feed: _ScopeFeed,
+        *,
+        position: Cursor,
+        types: frozenset[str] | None,
+        ids: frozenset[str] | None,
+    ) -> None:
+        self._feed = feed
+        self._position = position
+        self._types = types
+        self._ids = ids
+
+    @property
+    def cursor(self) -> str:
+        """The accepted boundary, later the place up to which changes were returned or passed by."""
+        return self._feed.cursor_text(self._position)
+
+    async def next_events(self) -> Sequence[Event]:
+        """Return the next changes that pass the filter, at least one, waiting for them if needed.
+
+        May be cancelled; nothing is lost then.
+
+        Raises:
+            CursorExpiredError: The log no longer holds what follows the position.
+            ProviderError: The store failed, or stayed unavailable through all retries.
+        """
+        while True:
+            events, reached = await self._feed.events_after(
+                self._position, types=self._types, ids=self._ids
+            )
+            self._position = reached
+            if events:
+                return events
+            await self._feed.wait_beyond(reached)
+
+    def close(self) -> None:
+        """End the subscription; closing again does nothing."""
+        self._feed.remove(self)
+
+
+class ChangeFeeds:
+    """The change subscriptions of one engine, grouped by scope."""
+
+    def __init__(self, provider: Provider, *, clock: Clock, changes_seconds: int) -> None:
+        self._provider = provider
+        self._clock = clock
+        self._retained_ms = changes_seconds * 1000
+        self._feeds: dict[ScopeText, _ScopeFeed] = {}
+
+    async def subscribe(
+        self,
+        scope: ScopeText,
+        *,
+        after_cursor: str | None = None,
+        types: frozenset[str] | None = None,
+        ids: frozenset[str] | None = None,
+    ) -> Subscription:
+        """Return a subscription to what follows `after_cursor`, or the present end of the log.
+
+        Raises:
+            InvalidRequestError: The cursor is not one that this protocol ever gave out.
+            CursorExpiredError: It is of another database, ahead of the log, or too old.
+        """
+        page = await self.read(scope, after=_END, limit=1)
+        position = (
+            page.frontier
+            if after_cursor is None
+            else parse_cursor(after_cursor, incarnation=page.incarnation)
+        )
+        require_retained(position, page)
+        feed = self._feeds.get(scope)
+        if feed is None:
+            feed = self._feeds[scope] = _ScopeFeed(
+                self, scope, floor=page.frontier, incarnation=page.incarnation
+            )
+        subscription = Subscription(feed, position=position, types=types, ids=ids)
+        feed.add(subscription)
+        return subscription
+
+    async def read(
+        self,
+        scope: ScopeText,
+        *,
+        after: Cursor,
+        limit: int = PAGE_LIMIT,
+        types: frozenset[str] | None = None,
+        ids: frozenset[str] | None = None,
+    ) -> ChangePage:
+        """Return one page of the log under the configured retention."""
+        return await self._provider.read_changes(
+            ChangesPlan(
+                scope=scope,
+                after=after,
+                limit=limit,
+                retained_after_unix_ms=max(0, self._clock.unix_ms() - self._retained_ms),
+                types=types,
+                ids=ids,
+            )
+        )
+
+    async def wait(self, scope: ScopeText, after: Cursor) -> None:
+        """Return when the frontier of `scope` is beyond `after`."""
+        await self._provider.wait_for_changes(scope, after)
+
+    def forget(self, scope: ScopeText) -> None:
+        """Drop the feed of a scope that has no subscriptions left."""
+        self._feeds.pop(scope, None)
+
+    async def aclose(self) -> None:
+        """Stop all pullers; subscriptions that still wait fail with `UnavailableError`."""
+        await asyncio.gather(*(feed.aclose() for feed in tuple(self._feeds.values())))
+
+
+class _ScopeFeed:
+    """The window over the changes of one scope, and the task that moves it forward."""
+
+    def __init__(
+        self, feeds: ChangeFeeds, scope: ScopeText, *, floor: Cursor, incarnation: str
+    ) -> None:
+        self._feeds = feeds
+        self._scope = scope
+        self._incarnation = incarnation
+        self._window: deque[Event] = deque()
+        self._floor = floor  # the window holds every change after it, up to _reached
+        self._reached = floor
+        self._moved = asyncio.Event()
+        self._failure: Exception | None = None
+        self._subscriptions: set[Subscription] = set()
+        self._puller: asyncio.Task[None] | None = None
+
+    def cursor_text(self, position: Cursor) -> str:
+        return f"{self._incarnation}.{position}"
+
+    def add(self, subscription: Subscription) -> None:
+        self._subscriptions.add(subscription)
+        if self._puller is None:
+            self._puller = asyncio.create_task(self._pull())
+
+    def remove(self, subscription: Subscription) -> None:
+        self._subscriptions.discard(subscription)
+        if not self._subscriptions and self._puller is not None:
+            self._puller.cancel()
+            self._feeds.forget(self._scope)
+
+    async def aclose(self) -> None:
+        if self._puller is not None:
+            self._puller.cancel()
+            await asyncio.wait([self._puller])
+        self._fail(UnavailableError("changes", "wait", "the service is stopping"))
+        self._feeds.forget(self._scope)
+
+    async def events_after(
+        self, position: Cursor, *, types: frozenset[str] | None, ids: frozenset[str] | None
+    ) -> tuple[list[Event], Cursor]:
+        """Return the next events after `position` that pass, and the place looked through to."""
+        if position < self._floor:
+            page = await self._feeds.read(self._scope, after=position, types=types, ids=ids)
+            require_retained(position, page)
+            return [self._encode(change) for change in page.changes], page.reached
+        first = bisect_right(self._window, position, key=lambda event: event.position)
+        # A page at a time, so that one subscription cannot hold the loop for a whole window.
+        slice_ = list(islice(self._window, first, first + PAGE_LIMIT))
+        # A subscription that caught up from the log may be a little ahead of the window.
+        reached = slice_[-1].position if len(slice_) == PAGE_LIMIT else self._reached
+        if types is not None or ids is not None:
+            slice_ = [
+                event
+                for event in slice_
+                if (types is None or event.type in types) and (ids is None or event.id in ids)
+            ]
+        return slice_, max(position, reached)
+
+    async def wait_beyond(self, position: Cursor) -> None:
+        """Return when the window reaches beyond `position`."""
+        while position >= self._reached:
+            if self._failure is not None:
+                raise self._failure
+            await self._moved.wait()
+
+    async def _pull(self) -> None:
+        retries = iter(RETRY_DELAYS_MS)
+        while True:
+            try:
+                await self._feeds.wait(self._scope, self._reached)
+                page = await self._feeds.read(self._scope, after=self._reached)
+                require_retained(self._reached, page)
+            except UnavailableError as error:
+                delay_ms = next(retries, None)
+                if delay_ms is None:
+                    self._fail(error)
+                    return
+                await asyncio.sleep(delay_ms / 1000)
+            except Exception as error:  # the top of a task: every subscriber is told
+                self._fail(error)
+                return
+            else:
+                retries = iter(RETRY_DELAYS_MS)
+                self._admit(page)
+
+    def _admit(self, page: ChangePage) -> None:
+        self._window.extend(map(self._encode, page.changes))
+        while len(self._window) > WINDOW_LIMIT:
+            self._floor = self._window.popleft().position
+        self._reached = page.reached
+        self._wake()
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        self._wake()
+
+    def _wake(self) -> None:
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+    def _encode(self, change: Change) -> Event:
+        cursor = self.cursor_text(change.cursor)
+        return Event(
+            position=change.cursor,
+            type=change.type,
+            id=change.id,
+            cursor=cursor,
+            meta_json=change.event_meta_json.encode(),
+            change_json=canonical_bytes(
+                {
+                    "cursor": cursor,
+                    "head_versions": list(change.head_versions),
+                    "kind": str(change.kind),
+                    "ref": {"id": change.id, "type": change.type},
+                }
+            ),
+        )
+
+
+def parse_cursor(text: str, *, incarnation: str) -> Cursor:
+    """Return the position that a wire cursor names in the database `incarnation`.
+
+    `0` is the start of every log. A bare number is a cursor of a database that numbered without an
+    identity; like one of another incarnation it cannot be placed here.
+
+    Raises:
+        InvalidRequestError: It has neither form.
+        CursorExpiredError: It belongs to another database.
+    """
+    if text == _START:
+        return Cursor(0)
+    database, _, number = text.rpartition(".")
+    is_number = number.isascii() and number.isdigit() and (number == "0" or number[0] != "0")
+    if not is_number or len(number) > len(str(INTEGER_MAX)) or (database == "" and "." in text):
+        raise InvalidRequestError(
+            "after_cursor is not a cursor; send one that an event or a subscription gave",
+            pointer="data/after_cursor",
+        )
+    if database != incarnation:
+        raise CursorExpiredError("the cursor belongs to another database; read the state anew")
+    return Cursor(int(number))
+
+
+def require_retained(position: Cursor, page: ChangePage) -> None:
+    """Return if the log of `page` can be followed from `position`.
+
+    Raises:
+        CursorExpiredError: It is ahead of the log, or something after it was pruned.
+    """
+    if position > page.frontier:
+        raise CursorExpiredError("the cursor is ahead of the log; read the state anew")
+    if position < page.pruned_through:
+        raise CursorExpiredError("the cursor is older than what is kept; read the state anew")
