@@ -90,6 +90,11 @@ from patchouli.provider.plans import (
     UnitStaging,
     WorkUnit,
 )
+from patchouli.provider.private_files import (
+    PrivateFiles,
+    open_private,
+    sync_directory,
+)
 from patchouli.provider.provider import (
     Provider,
 )
@@ -156,6 +161,7 @@ __all__ = [
     "OwnershipError",
     "Page",
     "Position",
+    "PrivateFiles",
     "Provider",
     "ProviderError",
     "Publish",
@@ -200,8 +206,10 @@ __all__ = [
     "fold",
     "holds",
     "leaves",
+    "open_private",
     "resolve",
     "sort_key",
+    "sync_directory",
     "text_score",
     "walk",
 ]
