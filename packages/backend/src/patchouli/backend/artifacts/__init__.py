@@ -1,0 +1,1 @@
+"""Artifacts: content-addressed bytes behind entities."""
