@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 _FINAL_SIGMA, _SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}", "\N{GREEK SMALL LETTER SIGMA}"
-_ARRAY_INDEX = re.compile(r"0|[1-9][0-9]*\Z")
+_ARRAY_INDEX = re.compile(r"(?:0|[1-9][0-9]{0,17})\Z")  # more digits than any array has elements
 
 
 def fold(text: str) -> str:
