@@ -1,0 +1,1 @@
+"""Configuration documents: reading, checking, models, and the documents that are shipped."""

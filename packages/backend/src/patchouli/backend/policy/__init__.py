@@ -1,0 +1,1 @@
+"""Selection: from the metadata of one request to everything its behavior asks for. Pure."""
