@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from patchouli.protocol.jsonvalue import JsonValue
 
 _BLANKS = b" \t\r"  # JSON white space that can stand inside a line
+_BLANK = b"!"  # orders after every line that begins with one of them, before every JSON value
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class LineDecoder:
         counted. Blank lines are left out. An over-long line is reported once, as soon as it has
         passed the limit, and the stream goes on behind its line feed.
         """
-        lines: list[bytes] = data.split(b"\n")
+        lines = data.split(b"\n")
         rest = lines.pop()
         events: list[FrameEvent] = []
         if lines:
@@ -66,39 +67,36 @@ class LineDecoder:
                 self._discarding = False
                 del lines[0]
             elif self._held:
-                lines[0] = self._complete(lines[0])
+                lines[0] = self._take() + lines[0]
             self._collect(lines, events)
         if rest and not self._discarding:
             if len(self._held) + len(rest) > self._limit_bytes:
-                events.append(self._discard())
+                self._discarding = True
+                self._held.clear()
+                events.append(Oversized(self._limit_bytes))
             else:
                 self._held += rest
         return events
 
     def eof(self) -> list[FrameEvent]:
-        """Return the last line, which may lack its line feed; the decoder is then empty again."""
+        """Return the last line, which may lack its line feed; the decoder is then as new."""
         events: list[FrameEvent] = []
-        self._collect((self._complete(b""),), events)
+        self._collect([self._take()], events)
         self._discarding = False
         return events
 
-    def _collect(self, lines: Iterable[bytes], events: list[FrameEvent]) -> None:
+    def _collect(self, lines: list[bytes], events: list[FrameEvent]) -> None:
         limit_bytes = self._limit_bytes
         for line in lines:
             if len(line) > limit_bytes:
                 events.append(Oversized(limit_bytes))
-            elif line and (line[0] > 0x20 or line.strip(_BLANKS)):
+            elif line > _BLANK or line.strip(_BLANKS):
                 events.append(line)
 
-    def _complete(self, end: bytes) -> bytes:
-        line = bytes(self._held) + end
+    def _take(self) -> bytes:
+        held = bytes(self._held)
         self._held.clear()
-        return line
-
-    def _discard(self) -> Oversized:
-        self._discarding = True
-        self._held.clear()
-        return Oversized(self._limit_bytes)
+        return held
 
 
 def encode_line(message: Mapping[str, JsonValue]) -> bytes:

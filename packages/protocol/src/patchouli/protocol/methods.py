@@ -80,14 +80,14 @@ P = TypeVar("P", bound=BaseModel)
 
 
 class Method(Generic[P]):
-    """One method: its name, its models, the capability that it needs and its SPEC section.
+    """One method: its name, its models, the capability that it needs and its SPEC clause.
 
     Attributes:
         name: With its version suffix, as it stands in `method`.
         params: The model of `params`.
         result: The model of `result`; None for a notification.
         capability: What a client must have negotiated to call or to receive it.
-        section: The section of SPEC that describes it.
+        section: The clause of SPEC that describes it.
     """
 
     __slots__ = ("capability", "name", "params", "result", "section")
@@ -133,7 +133,7 @@ def _table(*methods: Method[BaseModel]) -> Mapping[str, Method[BaseModel]]:
 
 
 METHODS: Final = _table(
-    Method(HANDSHAKE, HandshakeParams, HandshakeResult, section="handshake"),
+    Method(HANDSHAKE, HandshakeParams, HandshakeResult, section="handshake.params"),
     Method(STATUS, StatusParams, StatusResult, section="control.status"),
     Method(CHECKPOINT, CheckpointParams, CheckpointResult, section="control.checkpoint"),
     Method(SHUTDOWN, ShutdownParams, ShutdownResult, section="control.shutdown"),
