@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from patchouli.backend.canonical import canonical, canonical_bytes, control_key, jeq
+from patchouli.backend.changes import Event, Subscription, event_line
 from patchouli.backend.config.advice import PolicyWarning
 from patchouli.backend.config.check import check_policy
 from patchouli.backend.config.load import (
@@ -13,6 +14,7 @@ from patchouli.backend.config.load import (
 )
 from patchouli.backend.config.models import Behavior, EntityTypePolicy, MergeRule, Policy
 from patchouli.backend.config.resources import read_resource
+from patchouli.backend.engine import Engine
 from patchouli.backend.errors import (
     ConfigurationError,
     CursorExpiredError,
@@ -27,10 +29,18 @@ from patchouli.backend.errors import (
     VersionConflictError,
     WorkUnitExpiredError,
 )
+from patchouli.backend.limits import Limits
 from patchouli.backend.policy.bindings import UNBOUND, Unbound
 from patchouli.backend.policy.keys import Scope
 from patchouli.backend.policy.plan import BehaviorPlan, Selection, UnitDescriptor
 from patchouli.backend.policy.selection import Selector
+from patchouli.backend.results import (
+    EntityResult,
+    HitView,
+    ReadResult,
+    RetrieveResult,
+    VersionView,
+)
 from patchouli.backend.validation import SchemaValidator, ValueValidators, Violation
 
 __all__ = [
@@ -40,11 +50,16 @@ __all__ = [
     "ConfigurationError",
     "CursorExpiredError",
     "DeadlineExceededError",
+    "Engine",
     "EngineError",
     "EntityConflict",
+    "EntityResult",
     "EntityTypePolicy",
+    "Event",
+    "HitView",
     "IdempotencyConflictError",
     "InvalidRequestError",
+    "Limits",
     "LoadedPolicy",
     "MergeRule",
     "NotFoundError",
@@ -52,15 +67,19 @@ __all__ = [
     "Policy",
     "PolicyReport",
     "PolicyWarning",
+    "ReadResult",
+    "RetrieveResult",
     "SchemaValidator",
     "Scope",
     "Selection",
     "Selector",
+    "Subscription",
     "Unbound",
     "UnitDescriptor",
     "UnsupportedCapabilityError",
     "ValueValidators",
     "VersionConflictError",
+    "VersionView",
     "Violation",
     "WorkUnitExpiredError",
     "canonical",
@@ -68,6 +87,7 @@ __all__ = [
     "check_policy",
     "check_policy_document",
     "control_key",
+    "event_line",
     "jeq",
     "load_policy",
     "read_resource",

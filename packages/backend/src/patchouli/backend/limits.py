@@ -1,0 +1,39 @@
+"""The bounds of the engine: what a request can make it hold, and what happens beyond.
+
+A size over its bound is `INVALID_REQUEST`, a count of waiting work over its bound `OVERLOADED`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Limits(BaseModel):
+    """Bounds with their defaults; a deployment may change them in its settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    max_queued: Positive = Field(
+        default=4096,
+        description="Mutations under way at once; the next one is answered OVERLOADED.",
+    )
+    max_ids: Positive = Field(
+        default=10_000,
+        description="Members of `ids` in a query; more are INVALID_REQUEST.",
+    )
+    max_conditions: Positive = Field(
+        default=256,
+        description="Operators in the `where` of a query; more are INVALID_REQUEST.",
+    )
+    max_page_bytes: Positive = Field(
+        default=4 * 1024 * 1024,
+        description="Bytes of values after which a page of hits ends early, with a next cursor.",
+    )
+    max_joins: Positive = Field(
+        default=2,
+        description="Threads that merge contents; further merges wait for one of them.",
+    )

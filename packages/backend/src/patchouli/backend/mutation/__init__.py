@@ -1,0 +1,1 @@
+"""From the heads of an entity and a proposal to new versions and heads. Pure."""

@@ -1,0 +1,57 @@
+"""What the engine answers: views of versions whose values stay the stored text.
+
+`value_json` is canonical JSON text exactly as it is stored, so a front can splice it into a
+response without parsing it again. It is None for a deletion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from patchouli.provider import Json
+
+EntityState = Literal["active", "conflicted", "deleted"]
+
+
+class VersionView(NamedTuple):
+    """One version of one entity; without a value it is a deletion."""
+
+    # A tuple, because a page makes up to a hundred of them and reading an entity little else.
+    type: str
+    id: str
+    version: str
+    value_json: str | None
+
+
+@dataclass(slots=True)
+class EntityResult:
+    """Answers create, update and delete: the accepted version."""
+
+    meta: dict[str, Json]
+    entity: VersionView
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """Answers read: every head, ascending by version."""
+
+    meta: dict[str, Json]
+    state: EntityState
+    variants: tuple[VersionView, ...]
+
+
+class HitView(NamedTuple):
+    """One entity found, with every head, ascending by version."""
+
+    score: float
+    variants: tuple[VersionView, ...]
+
+
+@dataclass(slots=True)
+class RetrieveResult:
+    """Answers retrieve: one page; `meta` carries `next_cursor` if there is a further one."""
+
+    meta: dict[str, Json]
+    hits: tuple[HitView, ...]
