@@ -88,6 +88,7 @@ class ArtifactService:
         self._node_id = node_id
         self._uploads = Uploads(library, limits=limits, clock=clock, ids=ids)
         self._sweeper: asyncio.Task[None] | None = None
+        engine.guard(ARTIFACT, self.require_placement)
 
     def start(self) -> None:
         """Begin to forget idle uploads."""
