@@ -6,7 +6,17 @@ from typing import Annotated, Literal, TypeAlias
 
 from patchouli.protocol.entities import Names
 from patchouli.protocol.errors import Reason
-from patchouli.protocol.shapes import Closed, Lax, NonEmpty, Params, Ref, Result, Token, Unique
+from patchouli.protocol.shapes import (
+    Closed,
+    Lax,
+    NonEmpty,
+    NotificationParams,
+    Params,
+    Ref,
+    Result,
+    Token,
+    Unique,
+)
 from pydantic import Field
 
 ChangeKind: TypeAlias = Literal["created", "updated", "deleted", "conflicted", "resolved"]
@@ -92,7 +102,7 @@ class ChangeEventData(Closed):
     change: Change
 
 
-class ChangeEventParams(Params):
+class ChangeEventParams(NotificationParams):
     """Notifies of a change; `meta` is the bound metadata of the request that made it."""
 
     data: ChangeEventData
@@ -106,7 +116,7 @@ class SubscriptionClosedData(Closed):
     reason: ClosedReason
 
 
-class SubscriptionClosedParams(Params):
+class SubscriptionClosedParams(NotificationParams):
     """Notifies that a subscription has ended without the client's doing."""
 
     data: SubscriptionClosedData
@@ -119,7 +129,7 @@ class SubscriptionBoundaryData(Closed):
     cursor: Token
 
 
-class SubscriptionBoundaryParams(Params):
+class SubscriptionBoundaryParams(NotificationParams):
     """Notifies that a subscription has moved on though nothing passed its filter."""
 
     data: SubscriptionBoundaryData

@@ -1,7 +1,9 @@
 """What can go wrong on the wire, by code and reason.
 
     Exception
-    ├─ ValueError ─ JsonParseError (jsonvalue) ─ IntegerRangeError
+    ├─ ValueError
+    │  ├─ JsonParseError (jsonvalue) ─ IntegerRangeError
+    │  └─ MalformedMessageError    the server sent what this contract does not know
     └─ RpcError                    one answer `error` of SPEC `errors`, raised instead of returned
 
 Clients decide on `code` and `reason`; `message` is for people. A code has one reason or none.
@@ -65,6 +67,10 @@ class Reason(StrEnum):
 
 
 _REASONS: Final[Mapping[ErrorCode, Reason]] = {reason.code: reason for reason in Reason}
+
+
+class MalformedMessageError(ValueError):
+    """A line or a result from the server is not what this contract says; a retry cannot help."""
 
 
 class EntityConflict(NamedTuple):

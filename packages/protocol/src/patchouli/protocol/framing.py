@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from patchouli.protocol.constants import MAX_REQUEST_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from patchouli.protocol.jsonvalue import JsonValue
 

@@ -65,25 +65,21 @@ def parse_json(data: bytes | str) -> JsonValue:
 
 
 def _require_profile(root: JsonValue, values: Iterable[JsonValue]) -> None:
-    # Any, because this is the hottest loop of the daemon, and what narrows a type for the checker
-    # is one more step for it.
-    containers: list[Any] = [values]
-    value: Any
+    containers: list[Iterable[JsonValue]] = [values]
     for container in containers:
         for value in container:
-            kind: type[object] = type(value)
-            if kind is str:
+            if type(value) is str:
                 continue
-            if kind is dict:
+            if type(value) is dict:
                 if value:
                     containers.append(value.values())
-            elif kind is list:
+            elif type(value) is list:
                 if value and (len(value) < _LONG_LIST or not _is_plain(value)):
                     containers.append(value)
-            elif kind is int:
+            elif type(value) is int:
                 if not -0x8000000000000000 <= value <= 0xFFFFFFFFFFFFFFFF:
                     raise IntegerRangeError("an integer does not fit into 64 bits")
-            elif kind is float and value - value:
+            elif type(value) is float and value - value:
                 # Infinity minus itself is NaN, which is true; of any other double it is 0.
                 raise JsonParseError("a number is beyond the range of doubles")
     # Without the empty and the plain ones, which end a path, fewer containers cannot be too deep.

@@ -65,7 +65,7 @@ from patchouli.protocol.entities import (
     UpdateParams,
     UpdateResult,
 )
-from patchouli.protocol.errors import ErrorCode, RpcError
+from patchouli.protocol.errors import ErrorCode, MalformedMessageError, RpcError
 from patchouli.protocol.handshake import HandshakeParams, HandshakeResult
 from patchouli.protocol.jsonvalue import MAX_INTEGER
 from pydantic import BaseModel, ValidationError
@@ -87,10 +87,11 @@ class Method(Generic[P]):
         params: The model of `params`.
         result: The model of `result`; None for a notification.
         capability: What a client must have negotiated to call or to receive it.
+        errors: With which codes it may be answered, besides those of a frame that is no request.
         section: The clause of SPEC that describes it.
     """
 
-    __slots__ = ("capability", "name", "params", "result", "section")
+    __slots__ = ("capability", "errors", "name", "params", "result", "section")
 
     def __init__(
         self,
@@ -99,6 +100,7 @@ class Method(Generic[P]):
         result: type[BaseModel] | None,
         *,
         section: str,
+        errors: tuple[ErrorCode, ...] = (),
         capability: Capability | None = None,
     ) -> None:
         self.name: Final = name
@@ -106,6 +108,7 @@ class Method(Generic[P]):
         self.result: Final = result
         self.capability: Final = capability
         self.section: Final = section
+        self.errors: Final = errors
 
     def __repr__(self) -> str:
         return f"Method({self.name!r})"
@@ -127,27 +130,111 @@ class Method(Generic[P]):
         except ValidationError as error:
             raise RpcError(ErrorCode.INVALID_REQUEST, explain(error)) from None
 
+    def parse_result(self, result: JsonValue) -> BaseModel:
+        """Return the `result` of a response as its model.
+
+        Raises:
+            MalformedMessageError: It is not of the method's shape.
+        """
+        if self.result is None:
+            raise TypeError(f"{self.name} is a notification and has no result")
+        try:
+            return self.result.model_validate(result)
+        except ValidationError as error:
+            raise MalformedMessageError(explain(error, root="result")) from None
+
 
 def _table(*methods: Method[BaseModel]) -> Mapping[str, Method[BaseModel]]:
     return MappingProxyType({method.name: method for method in methods})
 
 
+_ALWAYS = (
+    ErrorCode.UNAUTHENTICATED,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.DEADLINE_EXCEEDED,
+    ErrorCode.OVERLOADED,
+    ErrorCode.INTERNAL_ERROR,
+)
+_GATED = (*_ALWAYS, ErrorCode.UNSUPPORTED_CAPABILITY)
+# What the policy selects may be served by no source, or belong to a work unit that is over.
+_SELECTED = (*_GATED, ErrorCode.WORK_UNIT_EXPIRED)
+_MUTATION = (*_SELECTED, ErrorCode.VERSION_CONFLICT, ErrorCode.IDEMPOTENCY_CONFLICT)
+
 METHODS: Final = _table(
-    Method(HANDSHAKE, HandshakeParams, HandshakeResult, section="handshake.params"),
-    Method(STATUS, StatusParams, StatusResult, section="control.status"),
-    Method(CHECKPOINT, CheckpointParams, CheckpointResult, section="control.checkpoint"),
-    Method(SHUTDOWN, ShutdownParams, ShutdownResult, section="control.shutdown"),
-    Method(CREATE, CreateParams, CreateResult, section="entity.create"),
-    Method(READ, ReadParams, ReadResult, section="entity.read"),
-    Method(RETRIEVE, RetrieveParams, RetrieveResult, section="entity.retrieve"),
-    Method(UPDATE, UpdateParams, UpdateResult, section="entity.update"),
-    Method(DELETE, DeleteParams, DeleteResult, section="entity.delete"),
+    Method(
+        HANDSHAKE,
+        HandshakeParams,
+        HandshakeResult,
+        section="handshake.params",
+        errors=(
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.UNSUPPORTED_CAPABILITY,
+            ErrorCode.INTERNAL_ERROR,
+        ),
+    ),
+    Method(
+        STATUS,
+        StatusParams,
+        StatusResult,
+        section="control.status",
+        errors=_ALWAYS,
+    ),
+    Method(
+        CHECKPOINT,
+        CheckpointParams,
+        CheckpointResult,
+        section="control.checkpoint",
+        errors=_ALWAYS,
+    ),
+    Method(
+        SHUTDOWN,
+        ShutdownParams,
+        ShutdownResult,
+        section="control.shutdown",
+        errors=_ALWAYS,
+    ),
+    Method(
+        CREATE,
+        CreateParams,
+        CreateResult,
+        section="entity.create",
+        errors=_MUTATION,
+    ),
+    Method(
+        READ,
+        ReadParams,
+        ReadResult,
+        section="entity.read",
+        errors=(*_SELECTED, ErrorCode.NOT_FOUND),
+    ),
+    Method(
+        RETRIEVE,
+        RetrieveParams,
+        RetrieveResult,
+        section="entity.retrieve",
+        errors=_SELECTED,
+    ),
+    Method(
+        UPDATE,
+        UpdateParams,
+        UpdateResult,
+        section="entity.update",
+        errors=(*_MUTATION, ErrorCode.NOT_FOUND),
+    ),
+    Method(
+        DELETE,
+        DeleteParams,
+        DeleteResult,
+        section="entity.delete",
+        errors=(*_MUTATION, ErrorCode.NOT_FOUND),
+    ),
     Method(
         UPLOAD_BEGIN,
         UploadBeginParams,
         UploadBeginResult,
         section="artifact.begin",
         capability="artifacts",
+        errors=_GATED,
     ),
     Method(
         UPLOAD_CHUNK,
@@ -155,6 +242,7 @@ METHODS: Final = _table(
         UploadChunkResult,
         section="artifact.chunk",
         capability="artifacts",
+        errors=(*_GATED, ErrorCode.NOT_FOUND),
     ),
     Method(
         UPLOAD_COMMIT,
@@ -162,6 +250,7 @@ METHODS: Final = _table(
         UploadCommitResult,
         section="artifact.commit",
         capability="artifacts",
+        errors=(*_MUTATION, ErrorCode.NOT_FOUND),
     ),
     Method(
         DOWNLOAD_CHUNK,
@@ -169,6 +258,7 @@ METHODS: Final = _table(
         DownloadChunkResult,
         section="artifact.download",
         capability="artifacts",
+        errors=(*_SELECTED, ErrorCode.NOT_FOUND, ErrorCode.VERSION_CONFLICT),
     ),
     Method(
         SUBSCRIBE,
@@ -176,6 +266,7 @@ METHODS: Final = _table(
         SubscribeResult,
         section="changes.subscribe",
         capability="subscriptions",
+        errors=(*_GATED, ErrorCode.CURSOR_EXPIRED),
     ),
     Method(
         UNSUBSCRIBE,
@@ -183,9 +274,14 @@ METHODS: Final = _table(
         UnsubscribeResult,
         section="changes.unsubscribe",
         capability="subscriptions",
+        errors=_GATED,
     ),
     Method(
-        CHANGE_EVENT, ChangeEventParams, None, section="changes.event", capability="subscriptions"
+        CHANGE_EVENT,
+        ChangeEventParams,
+        None,
+        section="changes.event",
+        capability="subscriptions",
     ),
     Method(
         SUBSCRIPTION_CLOSED,
@@ -221,11 +317,11 @@ def parse_deadline(meta: JsonObject) -> int | None:
     )
 
 
-def explain(error: ValidationError) -> str:
+def explain(error: ValidationError, *, root: str = "params") -> str:
     """Return what is wrong first, in our own words: the member and what it should be."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
-    return f"params{place} {_complaint(first)}"
+    return f"{root}{place} {_complaint(first)}"
 
 
 _COMPLAINTS: Final[Mapping[str, str]] = {

@@ -117,6 +117,21 @@ Version: TypeAlias = Annotated[ActiveVersion | DeletedVersion, Field(discriminat
 class Params(Closed):
     """The `params` of every request but the handshake: open `meta`, and `data` of the method."""
 
+    meta: Annotated[
+        OpenObject,
+        Field(
+            json_schema_extra={
+                "properties": {
+                    "deadline_unix_ms": {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}
+                }
+            }
+        ),
+    ]
+
+
+class NotificationParams(Closed):
+    """The `params` of every notification: `meta`, and `data` of the method."""
+
     meta: OpenObject
 
 
