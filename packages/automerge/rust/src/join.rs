@@ -1,0 +1,477 @@
+//! The merge of several versions of one JSON value, from the graph that they grew in.
+//!
+//! Each version becomes an Automerge document: the base's from its JSON, any other's by merging its parents'
+//! documents and making one change towards its own JSON. Merging the candidates' documents gives the result.
+//! Actors derive from version and path and times are zero, so a graph has one result, whoever computes it.
+//!
+//! Documents of a join live as long as the join, so they hold only what decides it:
+//!
+//! - Members that all versions have in common are left out and put back into the result.
+//! - An element of a text is not a code point but a *segment*: a stretch of one version's text that no version
+//!   divides. Edit scripts are known before the documents are built (the text before a change with one parent
+//!   is that parent's), so stretches are cut beforehand where later changes will begin and end. Deleting,
+//!   inserting and merging segments has the effect that it would have on their code points.
+//! - What stands before a change with several parents is known only once they are merged. If its script begins
+//!   or ends inside a segment, the cut is noted and the documents are built again with it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use automerge::{ActorId, Automerge};
+use sha2::{Digest as _, Sha256};
+
+use crate::fault::Fault;
+use crate::graph::{Graph, Node};
+use crate::json::{self, Json};
+use crate::shared::Shared;
+use crate::text::{Budget, Hunk, offset_before, script};
+use crate::tree::{self, Splice, Step, Texts};
+
+/// Builds, one for each merge that descends from another at worst, before every text is cut at every code point, where no cut can be missing.
+const MAX_BUILDS: usize = 32;
+/// Segments are numbered by code points.
+const MAX_SEGMENTS: u32 = 0x11_0000 - 0x800;
+
+/// JSON text of the merge of `candidates`.
+pub fn join<'a>(
+    path: &str,
+    base: &'a str,
+    nodes: &[Node<'a>],
+    candidates: &[&'a str],
+    max_text_work: u64,
+) -> Result<String, Fault> {
+    let mut graph = Graph::new(base, nodes, candidates)?;
+    if let [only] = graph.candidates[..] {
+        return Ok(json::write(&graph.values[only]));
+    }
+    let shared = Shared::take(&mut graph.values);
+    let mut merged = merge(&graph, path, max_text_work)?;
+    shared.put_back(&mut merged);
+    Ok(json::write(&merged))
+}
+
+fn merge(graph: &Graph<'_>, path: &str, max_text_work: u64) -> Result<Json, Fault> {
+    let mut plan = Plan::new(graph, max_text_work);
+    for build in 0.. {
+        let everywhere = build == MAX_BUILDS;
+        let mut segments = Segments::new(graph, &plan, everywhere);
+        let merged = build_documents(graph, path, &mut segments)?;
+        let missing = segments.missing;
+        match merged {
+            Some(value) if missing.is_empty() => return Ok(value),
+            _ if everywhere => break,
+            _ => {
+                for (place, path, offset) in missing {
+                    plan.cut(place, path, offset);
+                }
+            }
+        }
+    }
+    Err(Fault::Defect {
+        problem: "a script does not fit texts that are cut everywhere".to_owned(),
+    })
+}
+
+type Path<'g> = Vec<Step<'g>>;
+
+/// Scripts and cuts that follow from the JSON of the versions alone.
+struct Plan<'g> {
+    graph: &'g Graph<'g>,
+    budget: Budget,
+    /// Of each version with one parent: the scripts of the texts that it changes.
+    scripts: Vec<HashMap<Path<'g>, Vec<Hunk>>>,
+    /// Of each version: offsets in its texts where what it writes is cut.
+    cuts: Vec<HashMap<Path<'g>, BTreeSet<usize>>>,
+}
+
+impl<'g> Plan<'g> {
+    fn new(graph: &'g Graph<'g>, max_text_work: u64) -> Self {
+        let count = graph.values.len();
+        let mut plan = Self {
+            graph,
+            budget: Budget::new(max_text_work),
+            scripts: vec![HashMap::new(); count],
+            cuts: vec![HashMap::new(); count],
+        };
+        for place in 0..count {
+            if let [parent] = graph.parents[place][..] {
+                let (old, new) = (&graph.values[parent], &graph.values[place]);
+                plan.compare(place, old, new, &mut Vec::new());
+            }
+        }
+        for place in (1..count).rev() {
+            if let [parent] = graph.parents[place][..] {
+                plan.hand_cuts_down(place, parent);
+            }
+        }
+        plan
+    }
+
+    fn compare(&mut self, place: usize, old: &'g Json, new: &'g Json, path: &mut Path<'g>) {
+        match (old, new) {
+            (Json::Text(old), Json::Text(new)) if old != new => {
+                let hunks = script(old, new, &mut self.budget);
+                self.scripts[place].insert(path.clone(), hunks);
+            }
+            (Json::List(old), Json::List(new)) => {
+                for (index, (old, new)) in old.iter().zip(new).enumerate() {
+                    path.push(Step::Element(index));
+                    self.compare(place, old, new, path);
+                    path.pop();
+                }
+            }
+            (Json::Map(old), Json::Map(new)) => {
+                for (name, new) in new {
+                    if let Some(old) = old.get(name) {
+                        path.push(Step::Member(name));
+                        self.compare(place, old, new, path);
+                        path.pop();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What changes of `place`, and cuts in texts it took over, demand of the texts of its only parent.
+    fn hand_cuts_down(&mut self, place: usize, parent: usize) {
+        let (of_parents, of_rest) = self.cuts.split_at_mut(place);
+        let wanted = &mut of_parents[parent];
+        for (path, hunks) in &self.scripts[place] {
+            let ends = hunks.iter().flat_map(|hunk| [hunk.old.start, hunk.old.end]);
+            wanted.entry(path.clone()).or_default().extend(ends);
+        }
+        for (path, cuts) in &of_rest[0] {
+            let (old, new) = (&self.graph.values[parent], &self.graph.values[place]);
+            if !is_same_text(old, new, path) {
+                continue;
+            }
+            let hunks = self.scripts[place].get(path).map_or(&[][..], Vec::as_slice);
+            let offsets = cuts.iter().filter_map(|&cut| offset_before(hunks, cut));
+            wanted.entry(path.clone()).or_default().extend(offsets);
+        }
+    }
+
+    fn cut(&mut self, place: usize, path: Path<'g>, offset: usize) {
+        self.cuts[place].entry(path).or_default().insert(offset);
+    }
+}
+
+/// Whether the text at `path` of `new` is that of `old`, edited in place.
+fn is_same_text(old: &Json, new: &Json, path: &[Step<'_>]) -> bool {
+    let mut pair = (old, new);
+    for step in path {
+        let next = match (step, pair) {
+            (Step::Member(name), (Json::Map(old), Json::Map(new))) => {
+                old.get(*name).zip(new.get(*name))
+            }
+            (Step::Element(index), (Json::List(old), Json::List(new))) => {
+                old.get(*index).zip(new.get(*index))
+            }
+            _ => None,
+        };
+        match next {
+            Some(parts) => pair = parts,
+            None => return false,
+        }
+    }
+    matches!(pair, (Json::Text(_), Json::Text(_)))
+}
+
+/// A stretch of what one version wrote into one text.
+struct Segment<'g> {
+    place: usize,
+    path: std::rc::Rc<[Step<'g>]>,
+    start: usize,
+    text: &'g str,
+}
+
+/// The segments of one build, and the texts of its documents as elements that stand for segments.
+struct Segments<'g, 'p> {
+    plan: &'p Plan<'g>,
+    graph: &'g Graph<'g>,
+    budget: Budget,
+    everywhere: bool,
+    all: Vec<Segment<'g>>,
+    /// The version whose change is being made.
+    place: usize,
+    missing: Vec<(usize, Path<'g>, usize)>,
+}
+
+impl<'g, 'p> Segments<'g, 'p> {
+    fn new(graph: &'g Graph<'g>, plan: &'p Plan<'g>, everywhere: bool) -> Self {
+        Self {
+            plan,
+            graph,
+            budget: plan.budget.clone(),
+            everywhere,
+            all: Vec::new(),
+            place: 0,
+            missing: Vec::new(),
+        }
+    }
+
+    /// Elements for what this version writes at `range` of its text.
+    fn write(
+        &mut self,
+        path: &[Step<'g>],
+        text: &'g str,
+        range: std::ops::Range<usize>,
+    ) -> Result<String, Fault> {
+        let mut elements = String::new();
+        if range.is_empty() {
+            return Ok(elements);
+        }
+        let shared_path: std::rc::Rc<[Step<'g>]> = path.into();
+        let mut start = range.start;
+        for end in self.cuts_within(path, text, &range) {
+            elements.push(element(self.all.len())?);
+            self.all.push(Segment {
+                place: self.place,
+                path: shared_path.clone(),
+                start,
+                text: &text[start..end],
+            });
+            start = end;
+        }
+        Ok(elements)
+    }
+
+    /// Ends of the segments of `range`, ascending.
+    fn cuts_within(
+        &self,
+        path: &[Step<'g>],
+        text: &str,
+        range: &std::ops::Range<usize>,
+    ) -> Vec<usize> {
+        let mut ends = Vec::new();
+        if self.everywhere {
+            let starts = text[range.clone()].char_indices();
+            ends.extend(starts.skip(1).map(|(at, _)| range.start + at));
+        } else if let Some(cuts) = self.plan.cuts[self.place].get(path) {
+            ends.extend(cuts.range(range.start + 1..range.end));
+        }
+        ends.push(range.end);
+        ends
+    }
+
+    fn segment(&self, element: char) -> Result<&Segment<'g>, Fault> {
+        number(element)
+            .and_then(|number| self.all.get(number))
+            .ok_or_else(|| Fault::Defect {
+                problem: "an element stands for no segment".to_owned(),
+            })
+    }
+
+    /// How many of `ends` come before `offset`, noting a missing cut where it is inside a segment.
+    fn position(
+        &mut self,
+        elements: &[char],
+        ends: &[usize],
+        offset: usize,
+    ) -> Result<usize, Fault> {
+        let before = ends.partition_point(|&end| end <= offset);
+        let start = if before == 0 { 0 } else { ends[before - 1] };
+        if start < offset {
+            let segment = self.segment(elements[before])?;
+            let cut = segment.start + (offset - start);
+            let missing = (segment.place, segment.path.to_vec(), cut);
+            self.missing.push(missing);
+        }
+        Ok(before)
+    }
+}
+
+impl<'g> Texts<'g> for Segments<'g, '_> {
+    fn create(&mut self, path: &[Step<'g>], text: &'g str) -> Result<String, Fault> {
+        self.write(path, text, 0..text.len())
+    }
+
+    fn edit(
+        &mut self,
+        path: &[Step<'g>],
+        elements: &str,
+        text: &'g str,
+    ) -> Result<Vec<Splice>, Fault> {
+        let elements: Vec<char> = elements.chars().collect();
+        let mut ends = Vec::with_capacity(elements.len());
+        let mut end = 0;
+        for &element in &elements {
+            end += self.segment(element)?.text.len();
+            ends.push(end);
+        }
+        let plan = self.plan;
+        let found;
+        let hunks = if self.graph.parents[self.place].len() == 1 {
+            plan.scripts[self.place].get(path).ok_or_else(|| Fault::Defect {
+                problem: "a change has no script".to_owned(),
+            })?
+        } else {
+            let mut old = String::with_capacity(end);
+            for &element in &elements {
+                old.push_str(self.segment(element)?.text);
+            }
+            found = script(&old, text, &mut self.budget);
+            // Later changes may divide what was taken over here.
+            for &cut in plan.cuts[self.place].get(path).into_iter().flatten() {
+                if let Some(offset) = offset_before(&found, cut) {
+                    self.position(&elements, &ends, offset)?;
+                }
+            }
+            &found
+        };
+        let mut splices = Vec::with_capacity(hunks.len());
+        for hunk in hunks {
+            let at = self.position(&elements, &ends, hunk.old.start)?;
+            let until = self.position(&elements, &ends, hunk.old.end)?;
+            splices.push(Splice {
+                at,
+                delete: until - at,
+                insert: self.write(path, text, hunk.new.clone())?,
+            });
+        }
+        Ok(splices)
+    }
+
+    fn read(&self, elements: String) -> Result<String, Fault> {
+        let mut text = String::new();
+        for element in elements.chars() {
+            text.push_str(self.segment(element)?.text);
+        }
+        Ok(text)
+    }
+}
+
+/// Surrogates are no characters.
+fn element(number: usize) -> Result<char, Fault> {
+    u32::try_from(number)
+        .ok()
+        .filter(|&number| number < MAX_SEGMENTS)
+        .and_then(|number| char::from_u32(if number < 0xd800 { number } else { number + 0x800 }))
+        .ok_or_else(|| Fault::limit("segments", u64::from(MAX_SEGMENTS)))
+}
+
+fn number(element: char) -> Option<usize> {
+    let code = u32::from(element);
+    usize::try_from(if code < 0xd800 { code } else { code - 0x800 }).ok()
+}
+
+/// The merged value, or none when a cut was missing.
+///
+/// A version where one is missing gets no document, nor do its descendants; the others are still built, to
+/// find what they miss.
+fn build_documents<'g>(
+    graph: &'g Graph<'g>,
+    path: &str,
+    segments: &mut Segments<'g, '_>,
+) -> Result<Option<Json>, Fault> {
+    let mut documents = Documents::new(graph);
+    for (place, parents) in graph.parents.iter().enumerate() {
+        let Some(mut document) = documents.merged(parents)? else {
+            continue;
+        };
+        document.set_actor(actor(graph.ids[place], path));
+        segments.place = place;
+        let missing_before = segments.missing.len();
+        change(graph, &mut document, segments)?;
+        if segments.missing.len() == missing_before {
+            debug_assert_eq!(
+                tree::read(&document, None, segments).as_ref(),
+                Ok(&graph.values[place])
+            );
+            documents.keep(place, document);
+        }
+    }
+    match documents.merged(&graph.candidates)? {
+        Some(merged) => tree::read(&merged, None, segments).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// One change of `document`, the merge of the parents' documents, towards the value of the version at hand.
+fn change<'g>(
+    graph: &'g Graph<'g>,
+    document: &mut Automerge,
+    segments: &mut Segments<'g, '_>,
+) -> Result<(), Fault> {
+    let place = segments.place;
+    let new = &graph.values[place];
+    let merged;
+    let old = match graph.parents[place][..] {
+        [] => None,
+        [parent] => Some(&graph.values[parent]),
+        _ => {
+            merged = tree::read(document, None, segments)?;
+            Some(&merged)
+        }
+    };
+    let mut transaction = document.transaction();
+    match old {
+        None => tree::create(&mut transaction, segments, new)?,
+        Some(old) => {
+            // Only merging brings conflicts, and the change that follows settles those of scalars.
+            let is_thorough = graph.parents[place].len() > 1;
+            tree::replace(&mut transaction, segments, old, new, is_thorough)?;
+        }
+    }
+    transaction.commit();
+    Ok(())
+}
+
+/// The documents built so far, each kept until its last use.
+struct Documents {
+    kept: Vec<Option<Automerge>>,
+    uses_left: Vec<usize>,
+}
+
+impl Documents {
+    fn new(graph: &Graph<'_>) -> Self {
+        let mut uses_left = vec![0; graph.values.len()];
+        for &used in graph.parents.iter().flatten().chain(&graph.candidates) {
+            uses_left[used] += 1;
+        }
+        Self {
+            kept: vec![None; graph.values.len()],
+            uses_left,
+        }
+    }
+
+    fn keep(&mut self, place: usize, document: Automerge) {
+        self.kept[place] = Some(document);
+    }
+
+    /// The merge of the documents of `places`, or none where one was not built.
+    fn merged(&mut self, places: &[usize]) -> Result<Option<Automerge>, Fault> {
+        let Some((&first, rest)) = places.split_first() else {
+            return Ok(Some(Automerge::new_with_encoding(tree::ENCODING)));
+        };
+        let Some(mut merged) = self.take(first) else {
+            return Ok(None);
+        };
+        for &place in rest {
+            let Some(mut other) = self.take(place) else {
+                return Ok(None);
+            };
+            merged.merge(&mut other)?;
+        }
+        Ok(Some(merged))
+    }
+
+    fn take(&mut self, place: usize) -> Option<Automerge> {
+        self.uses_left[place] -= 1;
+        if self.uses_left[place] == 0 {
+            self.kept[place].take()
+        } else {
+            self.kept[place].clone()
+        }
+    }
+}
+
+/// Lengths first, so that no two pairs are hashed alike.
+fn actor(version: &str, path: &str) -> ActorId {
+    let mut hash = Sha256::new();
+    for part in [version, path] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    ActorId::from(&hash.finalize()[..16])
+}
