@@ -11,7 +11,7 @@ import asyncio
 import multiprocessing
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Protocol
 
 import uvloop
 
-Talk = Iterator[bytes]
+Talk = Generator[bytes, bytes, None] | Iterator[bytes]
 """Requests of one connection, in order; `send` may give it the reply to the last one."""
 
 
@@ -121,10 +121,8 @@ class _Peer(asyncio.Protocol):
             return
         self.latencies.append(time.perf_counter() - self._sent_at)
         try:
-            if self._needs_replies:
-                request = self._talk.send(received)  # type: ignore[attr-defined] -- a generator
-            else:
-                request = next(self._talk)
+            # A generator when replies are needed, and then it has send.
+            request = self._talk.send(received) if self._needs_replies else next(self._talk)  # type: ignore[attr-defined] -- see above
         except StopIteration:
             request = None
         except Exception as error:

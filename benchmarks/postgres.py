@@ -39,7 +39,10 @@ STATEMENTS = {
         " INSERT INTO change (scope, entity_id, kind, token)"
         " SELECT scope, entity_id, 'created', version FROM e RETURNING token"
     ),
-    "read": "SELECT version, value::text FROM entity WHERE scope = $1 AND type = 'knowledge' AND id = $2",
+    "read": (
+        "SELECT version, value::text FROM entity"
+        " WHERE scope = $1 AND type = 'knowledge' AND id = $2"
+    ),
     "text": (
         "SELECT id, value::text FROM entity WHERE scope = $1 AND value::text ILIKE $2"
         " ORDER BY recorded_at DESC, type, id LIMIT 10"
@@ -104,18 +107,37 @@ def server(folder: Path) -> Iterator[tuple[Path, str]]:
 
     def run(*command: str) -> None:
         subprocess.run(
-            command, check=True, user=account if os.geteuid() == 0 else None,
-            stdout=subprocess.DEVNULL, cwd=sockets,
+            command,
+            check=True,
+            user=account if os.geteuid() == 0 else None,
+            stdout=subprocess.DEVNULL,
+            cwd=sockets,
         )
 
     run(str(binaries / "initdb"), "-D", str(data), "-A", "trust", "-U", "bench", "-E", "UTF8")
-    options = f"-c listen_addresses= -c unix_socket_directories={sockets} -c max_connections=200 -c fsync=on"
+    options = (
+        f"-c listen_addresses= -c unix_socket_directories={sockets}"
+        " -c max_connections=200 -c fsync=on"
+    )
     control = str(binaries / "pg_ctl")
     run(control, "-D", str(data), "-w", "-o", options, "-l", str(data / "log"), "start")
     try:
         subprocess.run(
-            ["psql", "-h", str(sockets), "-U", "bench", "-d", "postgres", "-q", "-v", "ON_ERROR_STOP=1"],
-            input=SCHEMA, text=True, check=True,
+            [
+                "psql",
+                "-h",
+                str(sockets),
+                "-U",
+                "bench",
+                "-d",
+                "postgres",
+                "-q",
+                "-v",
+                "ON_ERROR_STOP=1",
+            ],
+            input=SCHEMA,
+            text=True,
+            check=True,
         )
         yield sockets / ".s.PGSQL.5432", "bench"
     finally:
@@ -126,7 +148,8 @@ def server(folder: Path) -> Iterator[tuple[Path, str]]:
 def statement(socket: Path, sql: str) -> None:
     """Run one statement outside of any measurement."""
     subprocess.run(
-        ["psql", "-h", str(socket.parent), "-U", "bench", "-d", "postgres", "-q", "-c", sql], check=True
+        ["psql", "-h", str(socket.parent), "-U", "bench", "-d", "postgres", "-q", "-c", sql],
+        check=True,
     )
 
 
@@ -137,7 +160,9 @@ def version() -> str:
 
 
 def _binaries() -> Path:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name)
+    )
     if not found:
         raise SystemExit("PostgreSQL is missing; install it with: apt-get install postgresql")
     return found[-1]

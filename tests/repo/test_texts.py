@@ -9,13 +9,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = {"uv.lock", "Cargo.lock"}  # their tools write where packages come from
 MACHINE_PATH = re.compile(rb"(?<![A-Za-z0-9_.~}-])/(?:work|root|home/[a-z]+)/")
-REGISTRY = re.compile(rb"https?://(?:[a-z0-9.-]*pypi|[a-z0-9.-]*crates\.io|registry\.npmjs)[^\s\"')]*")
+REGISTRY = re.compile(
+    rb"https?://(?:[a-z0-9.-]*pypi|[a-z0-9.-]*crates\.io|registry\.npmjs)[^\s\"')]*"
+)
 
 
 def tracked_files() -> list[Path]:
-    listing = subprocess.run(  # noqa: S603 -- a fixed command on the own checkout
-        ["git", "ls-files", "-z"],  # noqa: S607 -- git is found on PATH like everywhere
-        cwd=ROOT, check=True, capture_output=True,
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
     )
     return [ROOT / name.decode() for name in listing.stdout.split(b"\0") if name]
 
