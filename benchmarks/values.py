@@ -9,7 +9,24 @@ from __future__ import annotations
 import json
 import random
 
-WORDS = ["agent", "answer", "archive", "arrive", "ask", "atlas", "balance", "basket", "before", "begin", "bicycle", "bridge", "build", "button", "calendar", "carry", "castle", "change", "choose", "circle", "city", "clear", "climb", "coffee", "collect", "colour", "compare", "concert", "copper", "corner", "country", "cover", "create", "cross", "current", "daily", "decide", "deliver", "depend", "desk", "direct", "discover", "distance", "door", "draft", "dream", "early", "east", "engine", "evening", "every", "explain", "family", "farm", "favour", "fern", "festival", "field", "figure", "finish", "flight", "flower", "follow", "forest", "forget", "friend", "garden", "gather", "gentle", "glass", "granite", "green", "guide", "harbour", "hotel", "house", "hundred", "image", "invite", "island", "journey", "kitchen", "ladder", "lake", "language", "lantern", "large", "letter", "library", "listen", "local", "lunch", "machine", "market", "measure", "meeting", "memory", "message", "middle", "minute", "mirror", "monday", "morning", "mountain", "museum", "narrow", "nearby", "never", "night", "north", "notebook", "number", "office", "often", "open", "orange", "order", "paper", "parcel", "patient", "pencil", "people", "picture", "planet", "plant", "platform", "player", "pocket", "prefer", "present", "printer", "promise", "purple", "question", "quiet", "railway", "rather", "reason", "record", "region", "remember", "repair", "report", "river", "road", "room", "round", "sample", "school", "season", "second", "shadow", "shelter", "signal", "silver", "simple", "single", "slow", "small", "south", "spring", "square", "station", "stone", "storm", "story", "street", "summer", "supper", "surface", "table", "teacher", "ticket", "timber", "today", "together", "tomorrow", "touch", "tower", "train", "travel", "turn", "under", "upper", "valley", "village", "visit", "voice", "wait", "walk", "water", "weather", "week", "west", "wheel", "white", "window", "winter", "wonder", "wood", "write", "yellow"]
+WORDS = """
+agent answer archive arrive ask atlas balance basket before begin bicycle bridge build
+button calendar carry castle change choose circle city clear climb coffee collect colour
+compare concert copper corner country cover create cross current daily decide deliver depend
+desk direct discover distance door draft dream early east engine evening every explain
+family farm favour fern festival field figure finish flight flower follow forest forget
+friend garden gather gentle glass granite green guide harbour hotel house hundred image
+invite island journey kitchen ladder lake language lantern large letter library listen local
+lunch machine market measure meeting memory message middle minute mirror monday morning
+mountain museum narrow nearby never night north notebook number office often open orange
+order paper parcel patient pencil people picture planet plant platform player pocket prefer
+present printer promise purple question quiet railway rather reason record region remember
+repair report river road room round sample school season second shadow shelter signal silver
+simple single slow small south spring square station stone storm story street summer supper
+surface table teacher ticket timber today together tomorrow touch tower train travel turn
+under upper valley village visit voice wait walk water weather week west wheel white window
+winter wonder wood write yellow
+""".split()
 HANZI = (
     "东京会议安排下周三靠窗座位蓝色笔记本项目预算审批旅行计划"
     "早餐素食喜欢安静房间周末爬山图书馆数据模型训练结果"
