@@ -13,7 +13,19 @@ from patchouli.backend.config.load import (
     load_policy,
 )
 from patchouli.backend.config.models import Behavior, EntityTypePolicy, MergeRule, Policy
-from patchouli.backend.config.resources import read_resource
+from patchouli.backend.config.providers import (
+    LoadedProviders,
+    LocalProvider,
+    Providers,
+    RemoteProvider,
+    Routing,
+    RoutingRule,
+    check_providers_document,
+    endpoint_defect,
+    is_loopback,
+    load_providers,
+)
+from patchouli.backend.config.resources import ResourceName, read_resource
 from patchouli.backend.engine import Engine
 from patchouli.backend.errors import (
     ConfigurationError,
@@ -31,6 +43,12 @@ from patchouli.backend.errors import (
 )
 from patchouli.backend.limits import Limits
 from patchouli.backend.policy.bindings import UNBOUND, Unbound
+from patchouli.backend.policy.capabilities import (
+    ENGINE_CAPABILITIES,
+    CapabilityFinding,
+    match_capabilities,
+    require_capabilities,
+)
 from patchouli.backend.policy.keys import Scope
 from patchouli.backend.policy.plan import BehaviorPlan, Selection, UnitDescriptor
 from patchouli.backend.policy.selection import Selector
@@ -44,9 +62,11 @@ from patchouli.backend.results import (
 from patchouli.backend.validation import SchemaValidator, ValueValidators, Violation
 
 __all__ = [
+    "ENGINE_CAPABILITIES",
     "UNBOUND",
     "Behavior",
     "BehaviorPlan",
+    "CapabilityFinding",
     "ConfigurationError",
     "CursorExpiredError",
     "DeadlineExceededError",
@@ -61,14 +81,21 @@ __all__ = [
     "InvalidRequestError",
     "Limits",
     "LoadedPolicy",
+    "LoadedProviders",
+    "LocalProvider",
     "MergeRule",
     "NotFoundError",
     "OverloadedError",
     "Policy",
     "PolicyReport",
     "PolicyWarning",
+    "Providers",
     "ReadResult",
+    "RemoteProvider",
+    "ResourceName",
     "RetrieveResult",
+    "Routing",
+    "RoutingRule",
     "SchemaValidator",
     "Scope",
     "Selection",
@@ -86,9 +113,15 @@ __all__ = [
     "canonical_bytes",
     "check_policy",
     "check_policy_document",
+    "check_providers_document",
     "control_key",
+    "endpoint_defect",
     "event_line",
+    "is_loopback",
     "jeq",
     "load_policy",
+    "load_providers",
+    "match_capabilities",
     "read_resource",
+    "require_capabilities",
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import jsonschema_rs
 from patchouli.backend.config.dialect import compile_schema
-from patchouli.backend.config.reading import escape
+from patchouli.backend.config.places import Place
 from patchouli.backend.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class SchemaValidator:
         """Return what is wrong with `value`, or None if it is valid."""
         for error in self._validator.iter_errors(value):
             return Violation(
-                pointer="".join(f"/{escape(str(token))}" for token in error.instance_path),
+                pointer=Place(tuple(error.instance_path)).pointer,
                 keyword=error.kind.name,
                 problem=_worded(error.kind),
             )

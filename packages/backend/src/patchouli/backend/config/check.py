@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from patchouli.backend.config.dialect import SchemaError, compile_schema, require_meta_valid
+from patchouli.backend.config.dialect import SchemaError, compile_schema
 from patchouli.backend.config.models import (
     BatchPublication,
     CausalAfter,
@@ -21,7 +21,7 @@ from patchouli.backend.config.models import (
     Serialize,
     SharedSnapshot,
 )
-from patchouli.backend.config.places import Place
+from patchouli.backend.config.places import Place, quoted
 from patchouli.backend.errors import ConfigurationError
 from patchouli.backend.policy.bindings import compile_pointer, is_member_pointer
 
@@ -68,11 +68,6 @@ def check_policy(policy: Policy) -> list[ConfigurationError]:
 def findings(policy: Policy) -> Iterator[Finding]:
     """Yield every broken rule of `policy` in evaluation order."""
     return _Checks(policy).all()
-
-
-def quoted(names: Sequence[str]) -> str:
-    """Return `names` for a message, each in quotes."""
-    return ", ".join(f'"{name}"' for name in names)
 
 
 class _Checks:
@@ -152,14 +147,16 @@ class _Checks:
     def schema(
         self, place: Place, schema: JsonSchema, *, meta: int, compiled: int
     ) -> Iterator[Finding]:
-        number = meta
         try:
-            require_meta_valid(schema)
-            number = compiled
             compile_schema(schema)
         except SchemaError as error:
-            where = f" (at {error.pointer} of the schema)" if error.pointer else ""
-            yield _finding(place, number, error.problem + where, error.remedy)
+            where = f" (at {error.place.pointer} of the schema)" if error.place.tokens else ""
+            yield _finding(
+                place,
+                meta if error.is_malformed else compiled,
+                error.problem + where,
+                error.remedy,
+            )
 
     def scope(self) -> Iterator[Finding]:
         place = Place() / "entity_identity" / "scope_by"

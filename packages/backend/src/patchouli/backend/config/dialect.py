@@ -11,17 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import jsonschema_rs
-from jsonschema import Draft202012Validator as MetaValidator
-from jsonschema_specifications import (  # pyright: ignore[reportMissingTypeStubs] -- it has none
-    REGISTRY as META_SCHEMAS,
-)
-from patchouli.backend.config.reading import escape
+from patchouli.backend.config.places import Place
 from patchouli.backend.config.resources import builtin_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsonschema import ValidationError
     from patchouli.backend.config.models import JsonSchema
 
 DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
@@ -49,6 +44,7 @@ _ONE = (
     "unevaluatedItems",
     "unevaluatedProperties",
 )
+_REFERENCES = ("$ref", "$dynamicRef")
 _LIST = ("allOf", "anyOf", "oneOf", "prefixItems")
 _MAP = (
     "$defs",
@@ -61,45 +57,23 @@ _MAP = (
 
 
 class SchemaError(ValueError):
-    """Raised when a JSON Schema cannot be used; `pointer` says where in the schema."""
+    """Raised when a JSON Schema cannot be used.
 
-    def __init__(self, problem: str, remedy: str, pointer: str) -> None:
+    Attributes:
+        is_malformed: Whether it is no JSON Schema at all, so that it was not tried to compile.
+        place: Where in the schema.
+        problem: What is wrong.
+        remedy: What to write instead.
+    """
+
+    def __init__(
+        self, problem: str, remedy: str, place: Place, *, is_malformed: bool = False
+    ) -> None:
         super().__init__(f"{problem}. {remedy}")
         self.problem = problem
         self.remedy = remedy
-        self.pointer = pointer
-
-
-def require_meta_valid(schema: JsonSchema) -> None:
-    """Return if `schema` satisfies the meta-schema of draft 2020-12.
-
-    `format` is not asserted: whether a pattern is a regular expression is decided by the engine
-    that will run it, when the schema is compiled.
-
-    Raises:
-        SchemaError: It does not.
-    """
-    error = next(iter(schema_errors(MetaValidator.META_SCHEMA, as_2020_12(schema))), None)
-    if error is None:
-        return
-    pointer = "".join(f"/{escape(str(token))}" for token in error.absolute_path)
-    keyword = error.absolute_path[-1] if error.absolute_path else ""
-    raise SchemaError(
-        f"the schema is not valid JSON Schema: the value at {pointer or 'its root'} is not allowed",
-        f'Write a value that draft 2020-12 allows for "{keyword}".'
-        if keyword
-        else "Write a JSON Schema: an object, true or false.",
-        pointer,
-    )
-
-
-def schema_errors(schema: dict[str, Any], value: object) -> list[ValidationError]:
-    """Return what `jsonschema` says about `value`, outermost first, else in the schema's order."""
-    errors = cast(
-        "Iterator[ValidationError]",
-        MetaValidator(schema).iter_errors(value),  # pyright: ignore[reportUnknownMemberType,reportArgumentType] -- the stub is partly untyped
-    )
-    return sorted(errors, key=lambda error: len(error.absolute_path))
+        self.place = place
+        self.is_malformed = is_malformed
 
 
 def compile_schema(schema: JsonSchema) -> jsonschema_rs.Draft202012Validator:
@@ -108,40 +82,48 @@ def compile_schema(schema: JsonSchema) -> jsonschema_rs.Draft202012Validator:
     The validator holds no state and may be used from any thread. `format` stays an annotation.
 
     Raises:
-        SchemaError: The dialect is unknown, a reference does not resolve, or a pattern is none.
+        SchemaError: The schema violates the meta-schema, its dialect is unknown, a reference does
+            not resolve, or a pattern is none.
     """
-    for pointer, part in subschemas(schema):
-        dialect = part.get("$schema", DRAFT_2020_12)
-        if not isinstance(dialect, str) or dialect.removesuffix("#") not in KNOWN_DRAFTS:
-            raise SchemaError(
-                f'"$schema" names {dialect!r}, which is no known draft of JSON Schema',
-                f'Write "{DRAFT_2020_12}", or leave "$schema" out.',
-                f"{pointer}/$schema",
-            )
     readable = as_2020_12(schema)
     try:
-        return _compile(readable)
+        validator = _compile(readable)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise _explained(readable) from error
+        raise _explained(schema, readable) from error
+    defect = _unknown_dialect(schema)
+    if defect is not None:
+        raise defect
+    return validator
 
 
-def subschemas(schema: JsonSchema) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every object schema in `schema` with its JSON Pointer, outermost first."""
-    pending: list[tuple[str, Any]] = [("", schema)]
-    while pending:
-        pointer, part = pending.pop()
-        if not isinstance(part, dict):
+def _unknown_dialect(schema: JsonSchema) -> SchemaError | None:
+    for place, part in subschemas(schema):
+        dialect = part.get("$schema", DRAFT_2020_12)
+        if str(dialect).removesuffix("#") not in KNOWN_DRAFTS:
+            return SchemaError(
+                f'"$schema" names "{dialect}", which is no known draft of JSON Schema',
+                f'Write "{DRAFT_2020_12}", or leave "$schema" out.',
+                place / "$schema",
+            )
+    return None
+
+
+def subschemas(schema: JsonSchema) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Yield every object schema in `schema` and where it stands, outer ones before inner ones."""
+    pending: list[tuple[Place, Any]] = [(Place(), schema)]
+    for place, candidate in pending:
+        if not isinstance(candidate, dict):
             continue
-        part = cast("dict[str, Any]", part)
-        yield pointer, part
-        pending += [(f"{pointer}/{key}", part[key]) for key in _ONE if key in part]
+        part = cast("dict[str, Any]", candidate)
+        yield place, part
+        pending += [(place / key, part[key]) for key in _ONE if key in part]
         for key in _LIST:
             if isinstance(part.get(key), list):
-                pending += [(f"{pointer}/{key}/{i}", item) for i, item in enumerate(part[key])]
+                pending += [(place / key / i, item) for i, item in enumerate(part[key])]
         for key in _MAP:
             if isinstance(part.get(key), dict):
                 members = cast("dict[str, Any]", part[key])
-                pending += [(f"{pointer}/{key}/{escape(n)}", v) for n, v in members.items()]
+                pending += [(place / key / name, member) for name, member in members.items()]
 
 
 def as_2020_12(schema: JsonSchema) -> JsonSchema:
@@ -169,53 +151,97 @@ def _copied(value: Any) -> Any:  # any JSON value
 
 
 def _compile(schema: JsonSchema) -> jsonschema_rs.Draft202012Validator:
+    registry = _registry_of_drafts() if _names_a_draft(schema) else _registry()
     return jsonschema_rs.Draft202012Validator(
-        schema, registry=_registry(), offline=True, validate_formats=False
+        schema, registry=registry, offline=True, validate_formats=False
+    )
+
+
+def _names_a_draft(schema: JsonSchema) -> bool:
+    return any(
+        "//json-schema.org/" in str(part.get(key, ""))
+        for _, part in subschemas(schema)
+        for key in _REFERENCES
     )
 
 
 @cache
 def _registry() -> jsonschema_rs.Registry:
+    return jsonschema_rs.Registry(list(builtin_schemas().items()))
+
+
+@cache
+def _registry_of_drafts() -> jsonschema_rs.Registry:
+    """Return the built-in schemas and every meta-schema; few policies ask for one."""
+    from jsonschema_specifications import (  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs] -- slow to load, and has no stubs
+        REGISTRY,
+    )
+
     meta = {
-        uri: cast("dict[str, Any]", META_SCHEMAS.contents(uri))
-        for uri in META_SCHEMAS
+        uri: cast("dict[str, Any]", REGISTRY.contents(uri))
+        for uri in REGISTRY
         if _NOT_FOR_US not in uri
     }
     return jsonschema_rs.Registry([*meta.items(), *builtin_schemas().items()])
 
 
-def _explained(schema: JsonSchema) -> SchemaError:
-    """Return why `schema` does not compile, by compiling its suspicious parts alone."""
-    for pointer, part in subschemas(schema):
-        patterns = [("pattern", part.get("pattern"))]
-        if isinstance(part.get("patternProperties"), dict):
-            patterns += [(f"patternProperties/{escape(p)}", p) for p in part["patternProperties"]]
-        for key, pattern in patterns:
-            if isinstance(pattern, str) and not _compiles({"pattern": pattern}):
-                return SchemaError(
-                    f"{pattern!r} is not a regular expression that can be compiled",
-                    "Correct the pattern.",
-                    f"{pointer}/{key}",
-                )
-    for pointer, part in subschemas(schema):
-        for key in ("$ref", "$dynamicRef"):
-            if key in part and not _compiles(_with_only(schema, part[key])):
-                return SchemaError(
-                    f'"{key}" names {part[key]!r}, which does not exist here',
-                    'Refer to a part of the same schema (such as "#/$defs/name"), to one of '
-                    + ", ".join(sorted(builtin_schemas()))
-                    + ", or to a JSON Schema meta-schema; nothing is loaded from elsewhere.",
-                    f"{pointer}/{key}",
-                )
+def _explained(original: JsonSchema, schema: JsonSchema) -> SchemaError:
+    """Return why `schema` does not compile, by trying its suspicious parts alone.
+
+    `original` is the same schema with the `$schema` members that were written.
+    """
+    from patchouli.backend.config.explanation import (  # noqa: PLC0415 -- loads `jsonschema`
+        schema_defect,
+    )
+
+    defect = schema_defect(schema)
+    if defect is not None:
+        place, problem, remedy = defect
+        return SchemaError(problem, remedy, place, is_malformed=True)
+    unknown = _unknown_dialect(original)
+    if unknown is not None:
+        return unknown
+    for place, pattern in _patterns(schema):
+        if not _compiles({"pattern": pattern}):
+            return SchemaError(
+                f'"{pattern}" is no regular expression that can be compiled',
+                "Correct the pattern.",
+                place,
+            )
+    for place, reference in _references(schema):
+        if not _compiles(_with_only(schema, reference)):
+            return SchemaError(
+                f'the reference "{reference}" does not resolve',
+                'Refer to a part of the same schema (such as "#/$defs/name"), to one of '
+                + ", ".join(sorted(builtin_schemas()))
+                + ", or to a JSON Schema meta-schema; nothing is loaded from elsewhere.",
+                place,
+            )
     return SchemaError(
-        "the schema cannot be compiled", "Simplify it until it is accepted; see its references.", ""
+        "the schema cannot be compiled", "Simplify it, beginning with its references.", Place()
     )
 
 
-def _with_only(schema: JsonSchema, reference: Any) -> JsonSchema:
-    """Return a schema whose one reachable reference is `reference`, resolved as in `schema`."""
-    if not isinstance(schema, dict) or not str(reference).startswith("#"):
+def _patterns(schema: JsonSchema) -> Iterator[tuple[Place, str]]:
+    for place, part in subschemas(schema):
+        if "pattern" in part:
+            yield place / "pattern", part["pattern"]
+        for pattern in part.get("patternProperties", {}):
+            yield place / "patternProperties" / pattern, pattern
+
+
+def _references(schema: JsonSchema) -> Iterator[tuple[Place, str]]:
+    for place, part in subschemas(schema):
+        for key in _REFERENCES:
+            if key in part:
+                yield place / key, part[key]
+
+
+def _with_only(schema: JsonSchema, reference: str) -> JsonSchema:
+    """Return a schema whose first reference is `reference`, resolved as in `schema`."""
+    if not isinstance(schema, dict) or not reference.startswith("#"):
         return {"$ref": reference}
+    # As a definition the whole schema is not compiled, but its parts can be referred to.
     inert = {key: value for key, value in schema.items() if key in ("$defs", "definitions", "$id")}
     return {**inert, "$ref": reference}
 

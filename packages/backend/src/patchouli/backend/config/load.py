@@ -9,8 +9,8 @@ from patchouli.backend.config.advice import PolicyWarning, advice
 from patchouli.backend.config.check import findings
 from patchouli.backend.config.models import SECONDS_MAX, VERSION_MAX, Policy
 from patchouli.backend.config.places import Place
-from patchouli.backend.config.resources import POLICY_SCHEMA, configuration_schema
-from patchouli.backend.config.shape import located, read_document, schema_findings
+from patchouli.backend.config.resources import POLICY_SCHEMA
+from patchouli.backend.config.shape import located, read_document, shape_defects
 from patchouli.backend.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -81,13 +81,16 @@ def _defects(document: Document, name: str | None) -> Iterator[ConfigurationErro
 
 
 def _schema_defects(document: Document) -> Iterator[tuple[ConfigurationError, Place]]:
-    schema = configuration_schema(POLICY_SCHEMA)
-    for place, shown, problem, remedy in schema_findings(document, schema):
+    for defect in shape_defects(document, POLICY_SCHEMA):
         yield (
             ConfigurationError(
-                kind="Schema", path=place.pointer, rule="schema", problem=problem, remedy=remedy
+                kind="Schema",
+                path=defect.place.pointer,
+                rule="schema",
+                problem=defect.problem,
+                remedy=defect.remedy,
             ),
-            shown,
+            defect.place if defect.member is None else defect.place / defect.member,
         )
 
 
@@ -137,10 +140,10 @@ def _rule_defects(document: Document) -> Iterator[tuple[ConfigurationError, Plac
 
 
 def _duplicate_members(document: Document) -> Iterator[PolicyWarning]:
-    for pointer, offset in document.duplicates:
+    for place, offset in document.duplicates:
         position = document.position_of(offset)
         yield PolicyWarning(
-            path=pointer,
+            path=place.dotted,
             message=f"the member is written more than once (again in line {position.line}, column "
             f"{position.column}); the last one counts. Keep one of them.",
         )

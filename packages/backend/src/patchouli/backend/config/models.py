@@ -31,7 +31,7 @@ Count = Annotated[StrictInt, Field(le=SECONDS_MAX)]
 class Model(BaseModel):
     """A closed object: an unknown member is an error, and nothing can be reassigned."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 class Retention(Model):

@@ -14,6 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from patchouli.backend.config.places import Place
+
 if TYPE_CHECKING:
     from patchouli.provider import Json
 
@@ -49,24 +51,24 @@ class JsonReadError(ValueError):
 class Document:
     """A value that was read, and where its parts stand.
 
-    `offsets` holds the offset of every value by its JSON Pointer; `duplicates` the pointers of the
-    members that were written more than once, each with the offset of a later name.
+    `offsets` holds the offset of every value by its place; `duplicates` the places of the members
+    that were written more than once, each with the offset of a later name.
     """
 
     value: Json
     text: str
-    offsets: dict[str, int]
-    duplicates: tuple[tuple[str, int], ...]
+    offsets: dict[Place, int]
+    duplicates: tuple[tuple[Place, int], ...]
 
-    def offset(self, pointer: str) -> int:
-        """Return where the value at `pointer`, or else its nearest present ancestor, begins."""
-        while pointer not in self.offsets:
-            pointer = pointer.rpartition("/")[0]
-        return self.offsets[pointer]
+    def offset(self, place: Place) -> int:
+        """Return where the value at `place`, or else its nearest present ancestor, begins."""
+        while place not in self.offsets:
+            place = place.parent
+        return self.offsets[place]
 
-    def position(self, pointer: str) -> Position:
-        """Return `offset(pointer)` as line and column."""
-        return position_of(self.text, self.offset(pointer))
+    def position(self, place: Place) -> Position:
+        """Return `offset(place)` as line and column."""
+        return position_of(self.text, self.offset(place))
 
     def position_of(self, offset: int) -> Position:
         """Return `offset` as line and column."""
@@ -78,11 +80,6 @@ def position_of(text: str, offset: int) -> Position:
     return Position(
         line=text.count("\n", 0, offset) + 1, column=offset - text.rfind("\n", 0, offset)
     )
-
-
-def escape(token: str) -> str:
-    """Return `token` as it stands in a JSON Pointer."""
-    return token.replace("~", "~0").replace("/", "~1")
 
 
 def read_json(source: str | bytes) -> Document:
@@ -116,31 +113,31 @@ class _Reader:
         self.text = text
         self.offset = 0
         self.depth = 0
-        self.offsets: dict[str, int] = {}
-        self.duplicates: list[tuple[str, int]] = []
+        self.offsets: dict[Place, int] = {}
+        self.duplicates: list[tuple[Place, int]] = []
 
     def document(self) -> Json:
         if self.text.startswith("\ufeff"):
             raise self._error("the text begins with a byte order mark", "Save it without one.")
-        value = self._value("")
+        value = self._value(Place())
         self._skip()
         if self.offset != len(self.text):
             raise self._error("there is text after the document", "Remove it.")
         return value
 
-    def _value(self, pointer: str) -> Json:
+    def _value(self, place: Place) -> Json:
         self._skip()
-        self.offsets[pointer] = self.offset
+        self.offsets[place] = self.offset
         character = self.text[self.offset : self.offset + 1]
         if character == "{":
-            return self._object(pointer)
+            return self._object(place)
         if character == "[":
-            return self._array(pointer)
+            return self._array(place)
         if character == '"':
             return self._string()
         return self._scalar()
 
-    def _object(self, pointer: str) -> Json:
+    def _object(self, place: Place) -> Json:
         members: dict[str, Json] = {}
         self._enter()
         while not self._ends("}", first=not members):
@@ -151,7 +148,7 @@ class _Reader:
                 )
             start = self.offset
             name = self._string()
-            member = f"{pointer}/{escape(name)}"
+            member = place / name
             if name in members:
                 self.duplicates.append((member, start))
                 self._forget(member)
@@ -163,11 +160,11 @@ class _Reader:
         self.depth -= 1
         return members
 
-    def _array(self, pointer: str) -> Json:
+    def _array(self, place: Place) -> Json:
         items: list[Json] = []
         self._enter()
         while not self._ends("]", first=not items):
-            items.append(self._value(f"{pointer}/{len(items)}"))
+            items.append(self._value(place / len(items)))
         self.depth -= 1
         return items
 
@@ -243,9 +240,9 @@ class _Reader:
         match = _SPACE.match(self.text, self.offset)
         self.offset = self.offset if match is None else match.end()
 
-    def _forget(self, pointer: str) -> None:
-        inner = pointer + "/"
-        for known in [p for p in self.offsets if p == pointer or p.startswith(inner)]:
+    def _forget(self, place: Place) -> None:
+        depth = len(place.tokens)
+        for known in [found for found in self.offsets if found.tokens[:depth] == place.tokens]:
             del self.offsets[known]
 
     def _error(self, problem: str, remedy: str) -> JsonReadError:
