@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from patchouli import automerge
+from patchouli.automerge import LimitExceededError, join
 from patchouli.backend.canonical import canonical
 from patchouli.backend.changes import ChangeFeeds, Subscription
 from patchouli.backend.errors import (
@@ -621,21 +621,27 @@ class _Update(NamedTuple):
     value_json: str
 
 
-def _drive(steps: Generator[Join, str, Resolution]) -> Resolution:
+def _drive(steps: Generator[Join, str | None, Resolution]) -> Resolution:
     """Return what `steps` end with, making the joins they ask for."""
     try:
         needed = next(steps)
         while True:
-            needed = steps.send(
-                automerge.join(
-                    path=needed.path,
-                    base=needed.base,
-                    nodes=needed.nodes,
-                    candidates=needed.candidates,
-                )
-            )
+            needed = steps.send(_joined(needed))
     except StopIteration as end:
         return end.value
+
+
+def _joined(needed: Join) -> str | None:
+    """Return the joined content, or None if it is larger than joins may be."""
+    try:
+        return join(
+            path=needed.path,
+            base=needed.base,
+            nodes=needed.nodes,
+            candidates=needed.candidates,
+        )
+    except LimitExceededError:
+        return None
 
 
 def _state(heads: Sequence[Version]) -> EntityState:

@@ -3,11 +3,12 @@
 For each merge rule the candidates fall into groups: those whose value has the path and whose
 discriminators are the same JSON. The contents of a group are joined when at least two of them
 differ and when they share history: their nearest common dominator in the version graph has the
-path and the same discriminators. Otherwise, and when a joined value would violate the schema, the
-members of the group stay as they are (B1, B2).
+path and the same discriminators. Otherwise, when the join exceeds its bounds, and when a joined
+value would violate the schema, the members of the group stay as they are (B1, B2).
 
 Nothing is joined here. `merge` is a generator that yields a `Join` for each join it needs and is
-sent the joined content as JSON text; who drives it decides on which thread joins run.
+sent the joined content as JSON text, or None if the join is too large; who drives it decides on
+which thread joins run.
 
 What a variant was made from becomes its parents, so that a later join finds the same history:
 
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import orjson
-from patchouli import automerge
+from patchouli.automerge import JoinNode
 from patchouli.backend.canonical import canonical, jeq
 from patchouli.backend.policy.bindings import UNBOUND, compile_pointer, resolve
 from patchouli.provider import INTEGER_MAX, DivergenceNode, GraphNode, VersionId, walk
@@ -46,7 +47,7 @@ class Join:
 
     path: str
     base: VersionId
-    nodes: tuple[automerge.JoinNode, ...]
+    nodes: tuple[JoinNode, ...]
     candidates: tuple[VersionId, ...]
 
 
@@ -70,7 +71,7 @@ def merge(
     graph: Mapping[VersionId, DivergenceNode],
     *,
     is_valid: Callable[[Json], bool],
-) -> Generator[Join, str, list[Variant]]:
+) -> Generator[Join, str | None, list[Variant]]:
     """Return the variants that `candidates` become, in order of their first candidate.
 
     Variants whose whole values are the same JSON are one. `graph` holds the kept versions of the
@@ -96,14 +97,17 @@ def _merge_group(
     history: _History,
     *,
     is_valid: Callable[[Json], bool],
-) -> Generator[Join, str, None]:
+) -> Generator[Join, str | None, None]:
     representatives = location.distinct(members, candidates)
     if len(representatives) < 2:
         return
     join = history.join(location, representatives)
     if join is None:
         return
-    content: Json = orjson.loads((yield join))
+    joined = yield join
+    if joined is None:
+        return
+    content: Json = orjson.loads(joined)
     merged = [location.replaced(variant.value, content) for variant in members]
     if not all(map(is_valid, merged)):
         return
@@ -231,7 +235,7 @@ class _History:
         own = contents[ids[0]]
         if origin is None or own is None or not jeq(origin[1], own[1]):
             return None
-        nodes: list[automerge.JoinNode] = []
+        nodes: list[JoinNode] = []
         # A version between that has no such content (deleted, the path missing, of another kind)
         # is passed over: its children are taken as edits of what it was itself an edit of.
         standing: dict[VersionId, tuple[VersionId, ...]] = {}
@@ -246,9 +250,7 @@ class _History:
                 standing[node.id] = parents
             else:
                 standing[node.id] = (node.id,)
-                nodes.append(
-                    automerge.JoinNode(version=node.id, parents=parents, json=canonical(content[0]))
-                )
+                nodes.append(JoinNode(version=node.id, parents=parents, json=canonical(content[0])))
         return Join(path=location.path, base=base, nodes=tuple(nodes), candidates=ids)
 
     def _find(self, ids: Sequence[VersionId]) -> dict[VersionId, GraphNode]:

@@ -107,11 +107,11 @@ def resolve_update(
     *,
     is_valid: Callable[[Json], bool],
     new_id: Callable[[], VersionId],
-) -> Generator[Join, str, Resolution]:
+) -> Generator[Join, str | None, Resolution]:
     """Return what becomes of `proposal`, whose parents are its bases and whose JSON is `value`.
 
-    Yields each join that it needs and is sent the joined content as JSON text. Ends without one
-    unless `needs_merge` holds.
+    Yields each join that it needs and is sent the joined content as JSON text, or None if it is too
+    large. Ends without one unless `needs_merge` holds.
 
     Raises:
         VersionConflictError: A base is unknown, or the policy refuses what is concurrent.
