@@ -1,0 +1,133 @@
+"""From settings to a running daemon, and back in order.
+
+Steps, each undone by the ones that fail after it: configuration; claim of the endpoint; store;
+engine (which starts the store's run); artifact library; listening. A failed start leaves the store
+recorded as cleanly stopped, or untouched if it never ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final
+
+from patchouli.backend import (
+    ArtifactLibrary,
+    ArtifactLimits,
+    ArtifactService,
+    Engine,
+    load_policy,
+    load_providers,
+)
+from patchouli.provider import SystemClock, SystemIds
+from patchouli.provider_sqlite import open_sqlite
+from patchouli.server.home import LOCAL, create_home, database_path
+from patchouli.server.lifecycle import Daemon, Stop
+from patchouli.server.listener import open_endpoint
+from patchouli.server.logs import Log
+from patchouli.server.settings import IS_WINDOWS, CommandError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from patchouli.backend import LoadedPolicy, LoadedProviders
+    from patchouli.provider import Provider
+    from patchouli.server.settings import Settings
+
+READY: Final = "Patchouli daemon listening on {}"
+
+
+async def serve_daemon(settings: Settings, log: Log) -> None:
+    """Run a daemon from start to end; return when it was stopped and everything is closed.
+
+    Raises:
+        CommandError: It did not start, or did not end cleanly.
+        ConfigurationError: A document prevents the start.
+        ProviderError: The store prevents the start.
+    """
+    os.umask(0o077)
+    stop = Stop()
+    stop.listen_to_signals()
+    policy, providers = _configuration(settings)
+    endpoint = open_endpoint(settings.endpoint, log)
+    async with AsyncExitStack() as cleanup:
+        endpoint.claim()
+        cleanup.callback(endpoint.release)
+        cleanup.callback(endpoint.close)
+        clock, ids = SystemClock(), SystemIds()
+        store = _open_store(providers, settings.providers)
+        engine = await Engine.start(policy, store, clock=clock, ids=ids)
+        cleanup.push_async_callback(engine.shutdown)
+        for warning in [*map(str, providers.warnings), *engine.warnings]:
+            _say(f"warning: {warning}")
+        library = ArtifactLibrary(settings.artifacts)
+        artifacts = ArtifactService(
+            library,
+            engine,
+            node_id=settings.node_id,
+            limits=ArtifactLimits(),
+            clock=clock,
+            ids=ids,
+        )
+        cleanup.push_async_callback(artifacts.aclose)
+        artifacts.start()
+        daemon = Daemon(
+            settings,
+            engine=engine,
+            artifacts=artifacts,
+            endpoint=endpoint,
+            stop=stop,
+            clock=clock,
+            log=log,
+        )
+        _settle()
+        try:
+            await daemon.serve(lambda: _say(READY.format(settings.endpoint)))
+        finally:
+            await daemon.end()
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return the fastest loop of this platform: that of uvloop, where there is one."""
+    if IS_WINDOWS:
+        return asyncio.new_event_loop()
+    import uvloop  # noqa: PLC0415 -- does not exist on Windows
+
+    return uvloop.new_event_loop()
+
+
+def _configuration(settings: Settings) -> tuple[LoadedPolicy, LoadedProviders]:
+    """Return the configuration: of the named files, else of the home, which is made if need be."""
+    if not {"config", "providers"} & settings.sources.keys():
+        return create_home(settings.home)
+    policy = load_policy(settings.config)
+    return policy, load_providers(settings.providers, policy.policy)
+
+
+def _open_store(loaded: LoadedProviders, file: Path) -> Provider:
+    routing = loaded.providers.routing
+    remote = sorted({routing.default, *(rule.provider for rule in routing.rules)} - {LOCAL})
+    if remote:
+        raise CommandError(
+            f"{file} routes scopes to the remote provider {remote[0]}, and this release keeps "
+            'every scope in the local one; route them to "local"'
+        )
+    return open_sqlite(database_path(loaded, file))
+
+
+def _settle() -> None:
+    """Let what the start made stay out of the collector's way.
+
+    Modules, schemas and statements live as long as the daemon. Frozen, they are not walked again
+    by each full collection.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,212 @@
+"""One call to a running daemon, for the commands that control it.
+
+It speaks the wire by hand: loading the models would take longer than the call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from patchouli.server.settings import IS_WINDOWS, CommandError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+CLIENT: Final = "patchouli-db-cli"
+HANDSHAKE: Final = "patchouli.protocol.handshake@1"
+_POLL_SECONDS: Final = 0.02
+_RECEIVED_BYTES: Final = 65_536
+
+
+class Caller:
+    """A connection with a handshake behind it; no wait takes longer than `timeout_seconds`."""
+
+    def __init__(
+        self, endpoint: str, *, timeout_seconds: float, capabilities: tuple[str, ...] = ()
+    ) -> None:
+        """Connect and shake hands.
+
+        Raises:
+            CommandError: No daemon answers at `endpoint`.
+        """
+        self._endpoint: Final = endpoint
+        self._deadline = time.monotonic() + timeout_seconds
+        self._timeout_seconds: Final = timeout_seconds
+        self._count = 0
+        self._received = b""
+        self._stream = _Pipe(endpoint) if IS_WINDOWS else _Socket(endpoint)
+        self._guard(self._stream.connect)
+        self.call(
+            HANDSHAKE,
+            {
+                "client": {"name": CLIENT, "version": "1", "instance_id": str(os.getpid())},
+                "protocol_versions": [1],
+                "capabilities": list(capabilities),
+            },
+        )
+
+    def __enter__(self) -> Caller:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stream.close()
+
+    def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the `result` of one call.
+
+        Raises:
+            CommandError: It was answered by an error, late, or not at all.
+        """
+        self._count += 1
+        request = {"jsonrpc": "2.0", "id": self._count, "method": method, "params": params}
+        self._guard(lambda: self._stream.send(json.dumps(request).encode() + b"\n"))
+        while True:
+            answer = json.loads(self._line())
+            if answer.get("id") == self._count:
+                break
+            if "error" in answer and answer.get("id") is None:
+                break
+        if "error" in answer:
+            raise CommandError(f"the daemon at {self._endpoint} says: {_words(answer['error'])}")
+        return answer["result"]
+
+    def _line(self) -> bytes:
+        while b"\n" not in self._received:
+            data = self._receive()
+            if not data:
+                raise CommandError(f"the daemon at {self._endpoint} closed the connection")
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+    def _receive(self) -> bytes:
+        data: list[bytes] = []
+        self._guard(lambda: data.append(self._stream.receive()))
+        return data[0]
+
+    def _guard(self, step: Any) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise self._late()
+        self._stream.limit(left)
+        try:
+            step()
+        except TimeoutError as error:
+            raise self._late() from error
+        except (FileNotFoundError, ConnectionRefusedError, BrokenPipeError) as error:
+            raise CommandError(
+                f"no daemon is listening on {self._endpoint}; start one with "
+                "`patchouli-db serve`, or name its --endpoint"
+            ) from error
+        except PermissionError as error:
+            raise CommandError(
+                f"{self._endpoint} belongs to another user; name an --endpoint of your own"
+            ) from error
+        except ConnectionError as error:
+            raise CommandError(f"the daemon at {self._endpoint} closed the connection") from error
+        except OSError as error:
+            raise CommandError(
+                f"cannot connect to {self._endpoint}: {(error.strerror or 'no socket').lower()}; "
+                "name another --endpoint"
+            ) from error
+
+    def _late(self) -> CommandError:
+        return CommandError(
+            f"the daemon at {self._endpoint} did not answer within {self._timeout_seconds:g} s; "
+            "look at its log, or give it longer with --timeout"
+        )
+
+
+def wait_until_gone(endpoint: str, seconds: float) -> None:
+    """Return when the daemon of `endpoint` has ended: its socket is gone and its lock is free.
+
+    Raises:
+        CommandError: It has not ended in time; it goes on ending by itself.
+    """
+    deadline = time.monotonic() + seconds
+    while not _is_gone(endpoint):
+        if time.monotonic() >= deadline:
+            raise CommandError(
+                f"the daemon at {endpoint} has not ended within {seconds:g} s; it still finishes "
+                "what it has begun"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_gone(endpoint: str) -> bool:
+    if os.path.lexists(endpoint):
+        return False
+    try:
+        lock = os.open(f"{endpoint}.lock", os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        import fcntl  # noqa: PLC0415 -- exists on POSIX alone
+
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except ImportError:
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+class _Socket:
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def connect(self) -> None:
+        self._socket.connect(self._endpoint)
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive(self) -> bytes:
+        return self._socket.recv(_RECEIVED_BYTES)
+
+    def limit(self, seconds: float) -> None:
+        self._socket.settimeout(seconds)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _Pipe:
+    """A named pipe as a file; its waits have no limit of their own."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._file = -1
+
+    def connect(self) -> None:
+        self._file = os.open(self._endpoint, os.O_RDWR | getattr(os, "O_BINARY", 0))
+
+    def send(self, data: bytes) -> None:
+        os.write(self._file, data)
+
+    def receive(self) -> bytes:
+        return os.read(self._file, _RECEIVED_BYTES)
+
+    def limit(self, seconds: float) -> None:
+        del seconds
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+
+
+def _words(error: dict[str, Any]) -> str:
+    reason = (error.get("data") or {}).get("reason")
+    return f"{reason}: {error['message']}" if reason else str(error["message"])

@@ -1,0 +1,288 @@
+"""One peer: bytes in, lines through the dispatcher, bytes out.
+
+Order (SPEC `connection.order`). Requests run one after the other in the order of their lines, and
+are answered in it. An overtakable one (retrieve, download) begins in its turn and so sees the
+effects of all before it; then the next ones go on without waiting for it. An answer that belongs to
+a line and to no request stands where its line stood.
+
+A request whose operation never has to wait is driven right here and costs no task; the answers of
+one read from the socket leave in one write. What has to wait goes on as a task (`Rest`).
+
+Bounds. At most `max_in_flight` requests are held, waiting lines included, and as many are begun in
+one step of the loop; beyond it the socket is not read. While the peer leaves `outbox_bytes` unread
+no request is begun; from `event_outbox_bytes` on events wait, so that an answer stands behind a
+bounded number of them. A peer that reads nothing for `stalled_write_ms` is disconnected.
+
+States: *open* -> *ending* (the peer has sent its last line, or the daemon stops: what was begun is
+answered, then the socket is closed) -> *lost* (nobody is there; mutations that were begun finish).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from patchouli.protocol import LineDecoder
+from patchouli.server.work import Rest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from patchouli.protocol import FrameEvent
+    from patchouli.server.dispatch import Dispatcher
+    from patchouli.server.session import Session
+    from patchouli.server.settings import Limits
+    from patchouli.server.work import Work
+
+_COALESCED_BYTES: Final = 262_144  # of answers held back for one write
+
+
+class Connection(asyncio.Protocol):
+    """A peer of the daemon; `session` is set before the first byte arrives."""
+
+    __slots__ = (
+        "_batch",
+        "_batch_bytes",
+        "_decoder",
+        "_dispatcher",
+        "_flushed_bytes",
+        "_frames",
+        "_is_batching",
+        "_is_ending",
+        "_is_pump_due",
+        "_is_reading",
+        "_limits",
+        "_loop",
+        "_on_lost",
+        "_overtakable",
+        "_room",
+        "_sent_bytes",
+        "_serial",
+        "_stalled_since",
+        "_transport",
+        "_work",
+        "opened_at",
+        "session",
+    )
+
+    session: Session
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        limits: Limits,
+        work: Work,
+        now: float,
+        on_lost: Callable[[Connection, Exception | None], None],
+    ) -> None:
+        self._dispatcher: Final = dispatcher
+        self._limits: Final = limits
+        self._work: Final = work
+        self._on_lost: Final = on_lost
+        self._loop: Final = asyncio.get_running_loop()
+        self._decoder: Final = LineDecoder(limits.max_request_bytes)
+        self._frames: Final[deque[FrameEvent]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._serial: asyncio.Task[Any] | None = None
+        self._overtakable: Final[set[asyncio.Task[Any]]] = set()
+        self._batch: list[bytes] = []
+        self._batch_bytes = 0
+        self._is_batching = False
+        self._is_reading = True
+        self._is_ending = False
+        self._is_pump_due = False
+        self._room: asyncio.Event | None = None
+        self._sent_bytes = 0
+        self._flushed_bytes = 0
+        self._stalled_since: float | None = None
+        self.opened_at: Final = now
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport; its marks are those of events, answers look at the outbox."""
+        self._transport = cast("asyncio.Transport", transport)
+        high = self._limits.event_outbox_bytes
+        self._transport.set_write_buffer_limits(high=high, low=high // 4)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes and do at once what they ask for, as far as nothing is to be waited for."""
+        self._frames.extend(self._decoder.feed(data))
+        self._pump()
+
+    def eof_received(self) -> bool:
+        """Answer what was read, then close; the transport stays until then."""
+        self._frames.extend(self._decoder.eof())
+        self._is_ending = True
+        self.session.subscriptions.close()
+        self._pump()
+        return self._transport is not None
+
+    def pause_writing(self) -> None:
+        """Let events wait."""
+        self._room = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        """Let events and requests go on."""
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+        self._pump_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Drop what nobody can be told any more; what was begun and changes something goes on."""
+        self._transport = None
+        self._frames.clear()
+        self._batch.clear()
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+        self.session.subscriptions.close()
+        for task in self._overtakable:
+            task.cancel()
+        self._on_lost(self, exc)
+
+    # What the daemon and the subscriptions call.
+
+    @property
+    def has_room(self) -> bool:
+        """Whether events may be added to what the peer has not read yet."""
+        return self._room is None
+
+    async def wait_for_room(self) -> None:
+        """Return when there is room again, or the peer is gone."""
+        while self._room is not None:
+            await self._room.wait()
+
+    def send(self, data: bytes) -> None:
+        """Add whole lines to what the peer is to read; nothing happens if it is gone."""
+        if self._is_batching:
+            self._batch.append(data)
+            self._batch_bytes += len(data)
+        elif self._transport is not None:
+            self._sent_bytes += len(data)
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Answer what was begun, then close; lines that are still waiting are refused."""
+        self._is_ending = True
+        self._pump()
+
+    def abort(self) -> None:
+        """Close at once, whatever the peer has not read."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def is_stalled(self, now: float) -> bool:
+        """Say whether the peer has read nothing of what waits for it, for too long."""
+        if self._transport is None:
+            return False
+        waiting = self._transport.get_write_buffer_size()
+        flushed = self._sent_bytes - waiting
+        if not waiting or flushed != self._flushed_bytes:
+            self._flushed_bytes = flushed
+            self._stalled_since = None
+            return False
+        if self._stalled_since is None:
+            self._stalled_since = now
+        return now - self._stalled_since >= self._limits.stalled_write_ms / 1000
+
+    # The pump.
+
+    def _pump_soon(self) -> None:
+        if not self._is_pump_due:
+            self._is_pump_due = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Begin waiting requests as far as order and bounds allow, then send what is ready."""
+        self._is_pump_due = False
+        frames = self._frames
+        room = self._limits.max_in_flight
+        self._is_batching = True
+        try:
+            while (
+                frames
+                and room
+                and self._serial is None
+                and len(self._overtakable) < self._limits.max_in_flight
+                and not self._is_outbox_full()
+            ):
+                room -= 1
+                self._begin(frames.popleft())
+        finally:
+            self._is_batching = False
+            self._flush()
+        if frames and not room:
+            self._pump_soon()  # others have their turn between two portions
+        self._regulate()
+
+    def _begin(self, frame: FrameEvent) -> None:
+        begun = self._dispatcher.begin(self.session, frame)
+        if type(begun) is bytes:
+            self.send(begun)
+            return
+        answer = begun.answer
+        try:
+            waited = answer.send(None)
+        except StopIteration as ended:
+            self.send(ended.value)
+            return
+        if begun.is_overtakable:
+            task = self._work.begin(Rest(answer, waited, self._finish_overtakable))
+            self._overtakable.add(task)
+            task.add_done_callback(self._end_overtakable)
+        else:
+            self._serial = self._work.begin(Rest(answer, waited, self.send))
+            self._serial.add_done_callback(self._end_serial)
+
+    def _finish_overtakable(self, line: bytes) -> None:
+        self.send(line)
+
+    def _end_overtakable(self, task: asyncio.Task[Any]) -> None:
+        self._overtakable.discard(task)
+        self._pump()
+
+    def _end_serial(self, _: asyncio.Task[Any]) -> None:
+        self._serial = None
+        self._pump()
+
+    def _is_outbox_full(self) -> bool:
+        if self._batch_bytes >= _COALESCED_BYTES:
+            self._flush()
+        return (
+            self._room is not None
+            and self._transport is not None
+            and self._transport.get_write_buffer_size() >= self._limits.outbox_bytes
+        )
+
+    def _flush(self) -> None:
+        batch = self._batch
+        if not batch:
+            return
+        data = batch[0] if len(batch) == 1 else b"".join(batch)
+        batch.clear()
+        self._batch_bytes = 0
+        if self._transport is not None:
+            self._sent_bytes += len(data)
+            self._transport.write(data)
+
+    def _regulate(self) -> None:
+        """Read on while there is room for requests; close once there is nothing left to do."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        held = len(self._frames) + len(self._overtakable) + (self._serial is not None)
+        if self._is_ending:
+            if not held:
+                transport.close()
+            return
+        may_read = held < self._limits.max_in_flight and not self._is_outbox_full()
+        if may_read != self._is_reading:
+            self._is_reading = may_read
+            if may_read:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()

@@ -1,0 +1,98 @@
+"""Handshake, status, checkpoint and shutdown."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from patchouli.protocol import Limits, negotiate
+from patchouli.server.encoding import data_json
+from patchouli.server.version import software_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from patchouli.backend import Engine
+    from patchouli.protocol import (
+        CheckpointParams,
+        HandshakeParams,
+        ShutdownParams,
+        StatusParams,
+    )
+    from patchouli.server.session import Session
+
+
+class Control:
+    """The methods that are about the daemon itself."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        cluster_id: str,
+        node_id: str,
+        started_at_unix_ms: int,
+        count_connections: Callable[[], int],
+        stop: Callable[[], None],
+    ) -> None:
+        self._engine: Final = engine
+        self._cluster_id: Final = cluster_id
+        self._node_id: Final = node_id
+        self._started_at_unix_ms: Final = started_at_unix_ms
+        self._count_connections: Final = count_connections
+        self._stop: Final = stop
+
+    async def handshake(self, session: Session, params: HandshakeParams, _: int | None) -> bytes:
+        """Agree on capabilities; a later handshake agrees anew, a failing one changes nothing.
+
+        Raises:
+            RpcError: UNSUPPORTED_CAPABILITY; the client does not speak our version.
+        """
+        agreed = negotiate(params)
+        session.capabilities = frozenset(agreed)
+        session.subscriptions.renegotiate(session.capabilities)
+        retention = self._engine.policy.retention
+        limits = Limits(
+            idempotency_retention_seconds=retention.idempotency_seconds,
+            change_retention_seconds=retention.changes_seconds,
+        )
+        return orjson.dumps(
+            {
+                "protocol_version": 1,
+                "server": {
+                    "version": software_version(),
+                    "cluster_id": self._cluster_id,
+                    "node_id": self._node_id,
+                },
+                "capabilities": agreed,
+                "limits": limits.model_dump(),
+            }
+        )
+
+    async def status(self, _session: Session, _params: StatusParams, _: int | None) -> bytes:
+        """Tell how this run of the daemon is."""
+        runtime = self._engine.runtime
+        return data_json(
+            {
+                "ready": True,
+                "provider": self._engine.kind,
+                "generation": runtime.generation,
+                "recovered_after_unclean_shutdown": runtime.recovered_after_unclean_shutdown,
+                "pid": os.getpid(),
+                "started_at_unix_ms": self._started_at_unix_ms,
+                "active_connections": self._count_connections(),
+            }
+        )
+
+    async def checkpoint(
+        self, _session: Session, _params: CheckpointParams, deadline_unix_ms: int | None
+    ) -> bytes:
+        """Flush the store; a deadline that passes meanwhile does not undo it."""
+        await self._engine.checkpoint(deadline_unix_ms)
+        return data_json({"completed": True})
+
+    async def shutdown(self, _session: Session, _params: ShutdownParams, _: int | None) -> bytes:
+        """Begin the end; it waits until this answer is written."""
+        self._stop()
+        return data_json({"accepted": True})

@@ -1,0 +1,132 @@
+"""From a line to its answer: the method table at work.
+
+The order of checks is that of SPEC `envelope.order`: line, JSON, envelope, handshake, method,
+capability, params, deadline, operation. What comes before the operation needs no waiting and is
+done at once by `begin`; the operation is one coroutine that ends with the bytes of the answer and
+never raises, whatever happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from patchouli.protocol import (
+    HANDSHAKE,
+    METHODS,
+    ErrorCode,
+    Oversized,
+    RpcError,
+    parse_deadline,
+    read_request,
+)
+from patchouli.server.encoding import error_line, result_line
+from patchouli.server.errors import INTERNAL, LOGGED, to_wire
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+    from patchouli.protocol import FrameEvent, Method, RequestId
+    from patchouli.provider import Clock
+    from patchouli.server.logs import Log
+    from patchouli.server.session import Session
+
+_OVERSIZED: Final = error_line(
+    None, RpcError(ErrorCode.NOT_A_REQUEST, "the line is longer than a request may be")
+)
+_NOTHING: Final[frozenset[str]] = frozenset()
+_TOO_LARGE: Final = RpcError(
+    ErrorCode.OVERLOADED, "the answer is larger than a response may be", retryable=False
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What a method does: a call that ends with its `result` as JSON.
+
+    `is_overtakable` marks an independent read that may take long: requests behind it on the same
+    connection do not wait for it.
+    """
+
+    call: Callable[[Session, Any, int | None], Awaitable[bytes]]
+    is_overtakable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A request whose operation can run; `answer` has not been started."""
+
+    answer: Coroutine[Any, Any, bytes]
+    is_overtakable: bool
+
+
+class Dispatcher:
+    """Answers the lines of all connections with the operations of one daemon."""
+
+    def __init__(
+        self,
+        operations: Mapping[str, Operation],
+        *,
+        clock: Clock,
+        log: Log,
+        max_response_bytes: int,
+    ) -> None:
+        self._rows: Final[dict[str, tuple[Method[Any], Operation]]] = {
+            name: (METHODS[name], operation) for name, operation in operations.items()
+        }
+        self._clock: Final = clock
+        self._log: Final = log
+        self._max_response_bytes: Final = max_response_bytes
+        self.is_stopping = False
+
+    def begin(self, session: Session, frame: FrameEvent) -> bytes | Begun:
+        """Return the answer where it is known at once, else the operation that ends with it."""
+        if isinstance(frame, Oversized):
+            return _OVERSIZED
+        request_id: RequestId | None = None
+        try:
+            request_id, name, params = read_request(frame)
+            method, operation = self._row(session, name)
+            parsed = method.parse_params(params)
+            deadline = None if name == HANDSHAKE else parse_deadline(parsed.meta)
+            if deadline is not None and self._clock.unix_ms() >= deadline:
+                raise RpcError(ErrorCode.DEADLINE_EXCEEDED, "the deadline has passed already")
+            if self.is_stopping:
+                raise RpcError(ErrorCode.OVERLOADED, "the daemon is stopping", retryable=True)
+        except RpcError as error:
+            return error_line(error.request_id if request_id is None else request_id, error)
+        return Begun(
+            self._answer(operation.call(session, parsed, deadline), name, request_id),
+            operation.is_overtakable,
+        )
+
+    def _row(self, session: Session, name: str) -> tuple[Method[Any], Operation]:
+        negotiated = session.capabilities
+        if negotiated is None:
+            if name != HANDSHAKE:
+                raise RpcError(
+                    ErrorCode.UNAUTHENTICATED, f"the first request of a connection is {HANDSHAKE}"
+                )
+            negotiated = _NOTHING
+        row = self._rows.get(name)
+        if row is None:
+            raise RpcError(ErrorCode.UNKNOWN_METHOD, "there is no such method here")
+        capability = row[0].capability
+        if capability is not None and capability not in negotiated:
+            raise RpcError(
+                ErrorCode.UNSUPPORTED_CAPABILITY,
+                f"the handshake of this connection did not agree on {capability}",
+            )
+        return row
+
+    async def _answer(self, operation: Awaitable[bytes], name: str, request_id: RequestId) -> bytes:
+        try:
+            result = await operation
+        except Exception as error:
+            refusal = to_wire(error)
+            if refusal is None or isinstance(error, LOGGED):
+                self._log.error("request.failed", error=error, method=name)
+            return error_line(request_id, refusal or INTERNAL)
+        if len(result) > self._max_response_bytes:
+            return error_line(request_id, _TOO_LARGE)
+        return result_line(request_id, result)

@@ -1,0 +1,330 @@
+"""`patchouli-db`: the commands.
+
+Exit codes: 0 success, 1 failure with one message on standard error, 2 wrong use. Every command
+takes its defaults from the home, `PATCHOULI_HOME` or `~/.patchouli`. What a program reads is JSON:
+with `--json`, and wherever standard output is no terminal. Commands load what they need when they
+run, because most of them need little.
+"""
+
+# Typer reads the annotations of commands at run time.
+# ruff: noqa: PLC0415 -- imports inside commands keep the others fast, see above
+# ruff: noqa: FBT002 -- typer makes options of parameters and calls by keyword
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Optional
+
+import typer
+from patchouli.server.settings import CommandError, Settings, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+app: Final = typer.Typer(
+    name="patchouli-db",
+    help="Patchouli: a memory and knowledge hub for agent harnesses.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+config_app: Final = typer.Typer(
+    help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(config_app, name="config")
+
+EndpointOption = Annotated[
+    Optional[str],  # noqa: UP045 -- typer reads this form
+    typer.Option("--endpoint", metavar="PATH", help="Socket of the daemon.", show_default=False),
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="How long to wait.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+WAIT_SECONDS: Final = 30.0
+
+
+def run() -> None:
+    """Run the command that the process was started with, and exit with its code."""
+    try:
+        app(args=_with_wait_value(sys.argv[1:]), prog_name="patchouli-db")
+    except CommandError as error:
+        sys.stderr.write(f"patchouli-db: {error}\n")
+        sys.exit(1)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _with_wait_value(arguments: list[str]) -> list[str]:
+    """Give a `--wait` without seconds its default, since an option has a value or has none."""
+    given: list[str] = []
+    for index, argument in enumerate(arguments):
+        follower = arguments[index + 1] if index + 1 < len(arguments) else ""
+        if argument == "--wait" and not follower.replace(".", "", 1).isdigit():
+            argument = f"--wait={WAIT_SECONDS:g}"
+        given.append(argument)
+    return given
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001 -- typer calls it so
+    if value:
+        from patchouli.server.version import software_version
+
+        typer.echo(f"patchouli-db {software_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def init(
+    root: Annotated[
+        Optional[Path],  # noqa: UP045 -- typer reads this form
+        typer.Option("--root", help="Home to make.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a home with a default configuration; what is there already stays as it is."""
+    settings = resolve(os.environ, home=root)
+    from patchouli.server.home import create_home
+
+    with _failures():
+        create_home(settings.home)
+    if _wants_json(as_json):
+        _print_json(
+            {
+                "root": str(settings.home),
+                "policy": str(settings.home / "config.json"),
+                "providers": str(settings.home / "providers.json"),
+            }
+        )
+        return
+    typer.echo(f"initialized Patchouli home: {settings.home}")
+    typer.echo(f"policy: {settings.home / 'config.json'}")
+    typer.echo(f"providers: {settings.home / 'providers.json'}")
+
+
+@app.command()
+def serve(
+    endpoint: EndpointOption = None,
+    artifacts: Annotated[
+        Optional[Path],  # noqa: UP045 -- typer reads this form
+        typer.Option("--artifacts", help="Directory of artifact bytes.", show_default=False),
+    ] = None,
+    providers: Annotated[
+        Optional[Path],  # noqa: UP045 -- typer reads this form
+        typer.Option("--providers", metavar="FILE", help="Provider file.", show_default=False),
+    ] = None,
+    config: Annotated[
+        Optional[Path],  # noqa: UP045 -- typer reads this form
+        typer.Option("--config", metavar="FILE", help="Policy file.", show_default=False),
+    ] = None,
+    node_id: Annotated[
+        Optional[str],  # noqa: UP045 -- typer reads this form
+        typer.Option("--node-id", help="Name of this node in placements. [default: local]"),
+    ] = None,
+    cluster_id: Annotated[
+        Optional[str],  # noqa: UP045 -- typer reads this form
+        typer.Option("--cluster-id", help="Name that clients are told. [default: local]"),
+    ] = None,
+    log_level: Annotated[
+        str, typer.Option("--log-level", help="debug, info, warning or error.")
+    ] = "info",
+) -> None:
+    """Run a daemon in the foreground; without options it makes and uses the home."""
+    settings = resolve(
+        os.environ,
+        endpoint=endpoint,
+        artifacts=artifacts,
+        providers=providers,
+        config=config,
+        node_id=node_id,
+        cluster_id=cluster_id,
+    )
+    from patchouli.server.logs import LEVELS, Log
+
+    if log_level not in LEVELS:
+        raise CommandError(f"--log-level {log_level} is none of {', '.join(LEVELS)}")
+    import asyncio
+
+    from patchouli.server.assemble import new_event_loop, serve_daemon
+
+    with _failures(), asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve_daemon(settings, Log(log_level)))
+
+
+@app.command()
+def status(
+    endpoint: EndpointOption = None, timeout: TimeoutOption = 10.0, as_json: JsonOption = False
+) -> None:
+    """Show how a running daemon is."""
+    settings = resolve(os.environ, endpoint=endpoint)
+    result = _call(settings, "patchouli.control.status@1", timeout)
+    if _wants_json(as_json):
+        _print_json(result)
+        return
+    _print_status(settings.endpoint, result["data"])
+
+
+@app.command()
+def checkpoint(
+    endpoint: EndpointOption = None, timeout: TimeoutOption = 10.0, as_json: JsonOption = False
+) -> None:
+    """Make a running daemon fold its write-ahead log into its database."""
+    settings = resolve(os.environ, endpoint=endpoint)
+    result = _call(settings, "patchouli.control.checkpoint@1", timeout)
+    if _wants_json(as_json):
+        _print_json(result)
+    else:
+        typer.echo(f"checkpoint completed: {settings.endpoint}")
+
+
+@app.command()
+def stop(
+    endpoint: EndpointOption = None,
+    wait: Annotated[
+        Optional[float],  # noqa: UP045 -- typer reads this form
+        typer.Option(
+            "--wait",
+            metavar="[SECONDS]",
+            help=f"Return when the daemon has ended. [without a number: {WAIT_SECONDS:g}]",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a running daemon to finish what it has begun and to end."""
+    settings = resolve(os.environ, endpoint=endpoint)
+    result = _call(settings, "patchouli.control.shutdown@1", timeout)
+    if wait is not None:
+        from patchouli.server.caller import wait_until_gone
+
+        wait_until_gone(settings.endpoint, wait)
+    if _wants_json(as_json):
+        _print_json(result)
+    elif wait is None:
+        typer.echo(f"the daemon at {settings.endpoint} is stopping")
+    else:
+        typer.echo(f"the daemon at {settings.endpoint} has stopped")
+
+
+@config_app.command("check")
+def config_check(
+    file: Annotated[
+        Optional[Path],  # noqa: UP045 -- typer reads this form
+        typer.Argument(metavar="[FILE]", help="Policy file.", show_default=False),
+    ] = None,
+    providers: Annotated[
+        Optional[Path],  # noqa: UP045 -- typer reads this form
+        typer.Option("--providers", metavar="FILE", help="Provider file.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a policy and a provider file; nothing is opened and nothing is connected to."""
+    settings = resolve(os.environ, config=file, providers=providers)
+    from patchouli.server.checking import check_files
+
+    report = check_files(
+        settings.config, None if file is not None and providers is None else settings.providers
+    )
+    if _wants_json(as_json):
+        _print_json(report.document())
+    for line in report.lines():
+        typer.echo(line, err=True)
+    if report.errors:
+        raise typer.Exit(1)
+    if not _wants_json(as_json):
+        typer.echo(f"valid: {file or settings.config}")
+
+
+@config_app.command("show")
+def config_show(endpoint: EndpointOption = None, as_json: JsonOption = False) -> None:
+    """Show every setting and limit, its value, and where the value comes from."""
+    settings = resolve(os.environ, endpoint=endpoint)
+    from patchouli.server.showing import settings_document, settings_lines
+
+    if _wants_json(as_json):
+        _print_json(settings_document(settings))
+        return
+    for line in settings_lines(settings):
+        typer.echo(line)
+
+
+@app.command()
+def tour() -> None:
+    """See the product at work on real data, in a private home that is removed at the end."""
+    from patchouli.server.tour import take_tour
+
+    raise typer.Exit(take_tour())
+
+
+@contextmanager
+def _failures() -> Generator[None]:
+    """Turn what prevents a start into one message; only commands that load the engine need it."""
+    from patchouli.backend import ConfigurationError
+    from patchouli.provider import ProviderError
+
+    try:
+        yield
+    except ConfigurationError as error:
+        raise CommandError("\n".join([str(error), *_notes(error)])) from error
+    except ProviderError as error:
+        raise CommandError("\n".join([error.detail, *_notes(error)])) from error
+
+
+def _notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
+
+
+def _call(settings: Settings, method: str, timeout_seconds: float) -> dict[str, Any]:
+    from patchouli.server.caller import Caller
+
+    with Caller(settings.endpoint, timeout_seconds=timeout_seconds) as caller:
+        return caller.call(method, {"meta": {}, "data": {}})
+
+
+def _wants_json(as_json: bool) -> bool:  # noqa: FBT001 -- the option as it is
+    return as_json or not sys.stdout.isatty()
+
+
+def _print_json(document: object) -> None:
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _print_status(endpoint: str, data: dict[str, Any]) -> None:
+    import datetime
+
+    started = datetime.datetime.fromtimestamp(data["started_at_unix_ms"] / 1000, datetime.UTC)
+    recovered = data["recovered_after_unclean_shutdown"]
+    rows = {
+        "state": "ready" if data["ready"] else "not ready",
+        "store": data["provider"],
+        "run": f"{data['generation']}, after {'an unclean' if recovered else 'a clean'} stop",
+        "process": data["pid"],
+        "started": f"{started:%Y-%m-%d %H:%M:%S} UTC",
+        "connections": data["active_connections"],
+    }
+    typer.echo(f"Patchouli daemon at {endpoint}")
+    for name, value in rows.items():
+        typer.echo(f"  {name:<12} {value}")

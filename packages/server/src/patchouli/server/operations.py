@@ -1,0 +1,128 @@
+"""Which operation serves which method: the one place where names meet services."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from patchouli.protocol import (
+    CHECKPOINT,
+    CREATE,
+    DELETE,
+    DOWNLOAD_CHUNK,
+    HANDSHAKE,
+    MAX_CHUNK_BYTES,
+    READ,
+    RETRIEVE,
+    SHUTDOWN,
+    STATUS,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    UPDATE,
+    UPLOAD_BEGIN,
+    UPLOAD_CHUNK,
+    UPLOAD_COMMIT,
+)
+from patchouli.server.dispatch import Operation
+from patchouli.server.encoding import (
+    data_json,
+    download_json,
+    entity_json,
+    read_json,
+    retrieve_json,
+)
+
+if TYPE_CHECKING:
+    from patchouli.backend import ArtifactService, Engine
+    from patchouli.protocol import (
+        CreateParams,
+        DeleteParams,
+        DownloadChunkParams,
+        ReadParams,
+        RetrieveParams,
+        SubscribeParams,
+        UnsubscribeParams,
+        UpdateParams,
+        UploadBeginParams,
+        UploadChunkParams,
+        UploadCommitParams,
+    )
+    from patchouli.provider import Clock
+    from patchouli.server.control import Control
+    from patchouli.server.session import Session
+
+
+def operations(
+    *, control: Control, engine: Engine, artifacts: ArtifactService, clock: Clock
+) -> dict[str, Operation]:
+    """Return the operation of every method that a client may call."""
+    return {
+        HANDSHAKE: Operation(call=control.handshake),
+        STATUS: Operation(call=control.status),
+        CHECKPOINT: Operation(call=control.checkpoint),
+        SHUTDOWN: Operation(call=control.shutdown),
+        **_entity_operations(engine),
+        **_change_operations(engine, clock),
+        **_artifact_operations(artifacts),
+    }
+
+
+def _entity_operations(engine: Engine) -> dict[str, Operation]:
+    async def create(_: Session, params: CreateParams, __: int | None) -> bytes:
+        return entity_json(await engine.create(params))
+
+    async def read(_: Session, params: ReadParams, __: int | None) -> bytes:
+        return read_json(await engine.read(params))
+
+    async def retrieve(_: Session, params: RetrieveParams, __: int | None) -> bytes:
+        return retrieve_json(await engine.retrieve(params))
+
+    async def update(_: Session, params: UpdateParams, __: int | None) -> bytes:
+        return entity_json(await engine.update(params))
+
+    async def delete(_: Session, params: DeleteParams, __: int | None) -> bytes:
+        return entity_json(await engine.delete(params))
+
+    return {
+        CREATE: Operation(call=create),
+        READ: Operation(call=read),
+        RETRIEVE: Operation(call=retrieve, is_overtakable=True),
+        UPDATE: Operation(call=update),
+        DELETE: Operation(call=delete),
+    }
+
+
+def _change_operations(engine: Engine, clock: Clock) -> dict[str, Operation]:
+    async def subscribe(session: Session, params: SubscribeParams, _: int | None) -> bytes:
+        return await session.subscriptions.subscribe(engine, params, now=clock.monotonic())
+
+    async def unsubscribe(session: Session, params: UnsubscribeParams, _: int | None) -> bytes:
+        removed = session.subscriptions.unsubscribe(params.data.subscription_id)
+        return data_json({"removed": removed})
+
+    return {
+        SUBSCRIBE: Operation(call=subscribe),
+        UNSUBSCRIBE: Operation(call=unsubscribe),
+    }
+
+
+def _artifact_operations(artifacts: ArtifactService) -> dict[str, Operation]:
+    async def begin(session: Session, params: UploadBeginParams, _: int | None) -> bytes:
+        session.has_uploads = True
+        upload_id = await artifacts.begin(session, params)
+        return data_json({"upload_id": upload_id, "max_chunk_bytes": MAX_CHUNK_BYTES})
+
+    async def append(session: Session, params: UploadChunkParams, _: int | None) -> bytes:
+        return data_json({"next_offset": await artifacts.append(session, params)})
+
+    async def commit(session: Session, params: UploadCommitParams, _: int | None) -> bytes:
+        return entity_json(await artifacts.commit(session, params))
+
+    async def download(_: Session, params: DownloadChunkParams, __: int | None) -> bytes:
+        return download_json(await artifacts.download(params))
+
+    return {
+        UPLOAD_BEGIN: Operation(call=begin),
+        UPLOAD_CHUNK: Operation(call=append),
+        UPLOAD_COMMIT: Operation(call=commit),
+        DOWNLOAD_CHUNK: Operation(call=download, is_overtakable=True),
+    }

@@ -1,0 +1,182 @@
+"""Every path, name and bound of the daemon, with its value and where the value comes from.
+
+One table serves the daemon, `config show` and the tests: a bound that is not here does not exist.
+Bounds that the wire contract fixes are shown with the others and cannot be changed. The others may
+be set in the environment, `PATCHOULI_` followed by the upper-case name; paths and names also by the
+options of a command, which win. This module imports nothing heavy: the control commands need it.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Source = Literal["default", "environment", "option", "fixed"]
+
+HOME_VARIABLE: Final = "PATCHOULI_HOME"
+PREFIX: Final = "PATCHOULI_"
+IS_WINDOWS: Final = sys.platform == "win32"
+
+
+class CommandError(Exception):
+    """Raised when a daemon cannot start or a command cannot do its work.
+
+    The text is for a person: what is wrong, and what to do next.
+    """
+
+
+def _bound(
+    default: int, unit: str, overflow: str, *, least: int = 1, is_fixed: bool = False
+) -> Any:
+    return field(
+        default=default,
+        metadata={"unit": unit, "overflow": overflow, "least": least, "is_fixed": is_fixed},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Every bound on what a peer can make grow, or wait for; `describe_limits` tells the rules."""
+
+    max_request_bytes: int = _bound(
+        1_048_576, "bytes", "-32600 with id null; the line is dropped unread", is_fixed=True
+    )
+    max_json_nesting: int = _bound(127, "levels", "-32700 with id null", is_fixed=True)
+    max_result_items: int = _bound(100, "hits", "-32602", is_fixed=True)
+    max_artifact_chunk_bytes: int = _bound(524_288, "bytes", "-32602", is_fixed=True)
+    max_response_bytes: int = _bound(67_108_864, "bytes", "OVERLOADED stands in its place")
+    max_connections: int = _bound(256, "connections", "OVERLOADED with id null, then closed")
+    max_in_flight: int = _bound(32, "requests of a connection", "its lines are not read meanwhile")
+    max_subscriptions: int = _bound(64, "subscriptions of a connection", "OVERLOADED")
+    outbox_bytes: int = _bound(
+        4_194_304, "bytes to a connection", "its requests wait until the peer reads"
+    )
+    event_outbox_bytes: int = _bound(
+        262_144, "bytes to a connection", "its events wait in the change log"
+    )
+    stalled_write_ms: int = _bound(
+        30_000, "milliseconds in which a peer reads nothing", "the connection is closed"
+    )
+    handshake_ms: int = _bound(
+        10_000, "milliseconds to the first handshake", "the connection is closed"
+    )
+    boundary_ms: int = _bound(
+        30_000, "milliseconds between boundary notifications", "the position is told then"
+    )
+    drain_ms: int = _bound(
+        10_000, "milliseconds to finish requests at a stop", "what is left is cancelled", least=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One row of `config show`."""
+
+    name: str
+    value: str | int
+    source: Source
+    unit: str = ""
+    overflow: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where the daemon keeps things, what it is called, and its bounds."""
+
+    home: Path
+    endpoint: str
+    config: Path
+    providers: Path
+    artifacts: Path
+    node_id: str = "local"
+    cluster_id: str = "local"
+    limits: Limits = field(default_factory=Limits)
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source], repr=False)
+
+    def rows(self) -> list[Setting]:
+        """Return every setting, paths and names first, each with where it comes from."""
+        named = [
+            Setting(name=name, value=str(getattr(self, name)), source=self._source(name))
+            for name in ("home", "endpoint", "config", "providers", "artifacts")
+        ]
+        named += [
+            Setting(name=name, value=getattr(self, name), source=self._source(name))
+            for name in ("node_id", "cluster_id")
+        ]
+        return named + [
+            Setting(
+                name=bound.name,
+                value=getattr(self.limits, bound.name),
+                source="fixed" if bound.metadata["is_fixed"] else self._source(bound.name),
+                unit=bound.metadata["unit"],
+                overflow=bound.metadata["overflow"],
+            )
+            for bound in fields(Limits)
+        ]
+
+    def _source(self, name: str) -> Source:
+        return self.sources.get(name, "default")
+
+
+def resolve(environ: Mapping[str, str], /, **options: str | Path | None) -> Settings:
+    """Return the settings that the options of a command and the environment give.
+
+    `options` are members of `Settings` by name; one that is None was not given. Relative paths are
+    those of the working directory.
+
+    Raises:
+        CommandError: A variable does not hold what its setting needs, or a value is empty.
+    """
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    sources: dict[str, Source] = dict.fromkeys(given, "option")
+    for name in ("home", "endpoint", "config", "providers", "artifacts", "node_id", "cluster_id"):
+        value = environ.get(PREFIX + name.upper())
+        if value and name not in given:
+            given[name] = value
+            sources[name] = "environment"
+        if given.get(name) == "" or given.get(name, "x").isspace():
+            raise CommandError(f"{name} is empty; give it a value or leave it out")
+    home = Path(given.get("home") or Path.home() / ".patchouli").expanduser().absolute()
+    return Settings(
+        home=home,
+        endpoint=given.get("endpoint") or default_endpoint(home),
+        config=_path(given, "config", home / "config.json"),
+        providers=_path(given, "providers", home / "providers.json"),
+        artifacts=_path(given, "artifacts", home / "data" / "artifacts"),
+        node_id=given.get("node_id", "local"),
+        cluster_id=given.get("cluster_id", "local"),
+        limits=_limits(environ, sources),
+        sources=sources,
+    )
+
+
+def default_endpoint(home: Path) -> str:
+    """Return where a daemon of `home` listens unless it is told otherwise."""
+    return r"\\.\pipe\patchouli" if IS_WINDOWS else str(home / "run" / "patchouli.sock")
+
+
+def _path(given: Mapping[str, str], name: str, default: Path) -> Path:
+    return Path(given[name]).expanduser().absolute() if name in given else default
+
+
+def _limits(environ: Mapping[str, str], sources: dict[str, Source]) -> Limits:
+    values: dict[str, int] = {}
+    for bound in fields(Limits):
+        variable = PREFIX + bound.name.upper()
+        text = environ.get(variable)
+        if text is None:
+            continue
+        if bound.metadata["is_fixed"]:
+            raise CommandError(f"{variable} cannot be set: the protocol fixes {bound.name}")
+        least: int = bound.metadata["least"]
+        if not (text.isascii() and text.isdigit()) or int(text) < least:
+            unit: str = bound.metadata["unit"]
+            raise CommandError(f"{variable} is {text!r}; write a number of {unit}, {least} or more")
+        values[bound.name] = int(text)
+        sources[bound.name] = "environment"
+    return Limits(**values)
