@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,7 +37,7 @@ from patchouli.provider_conformance.builders import ManualClock
 from patchouli.provider_conformance.model import ModelProvider, ModelStorage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
 
     from patchouli.provider import (
@@ -72,8 +72,8 @@ class Watched(Provider):
         self.reads: list[ReadPlan] = []
         self.retrievals: list[RetrievePlan] = []
         self.before_commit: deque[Step] = deque()
-        self.before_read: deque[Step] = deque()
         self.answers: deque[Any] = deque()
+        self.is_aside = False
         self.lacks: frozenset[str] = frozenset()
 
     @property
@@ -99,15 +99,19 @@ class Watched(Provider):
         await self.inner.health()
 
     async def read(self, plan: ReadPlan) -> ReadOutcome:
+        if self.is_aside:
+            return await self.inner.read(plan)
         self.calls.append("read")
         self.reads.append(plan)
-        await _take(self.before_read)
         return self._answer() or await self.inner.read(plan)
 
     async def commit(self, commit: Commit) -> CommitOutcome:
+        if self.is_aside:
+            return await self.inner.commit(commit)
         self.calls.append("commit")
         self.commits.append(commit)
-        await _take(self.before_commit)
+        if self.before_commit:
+            await self.before_commit.popleft()()
         return self._answer() or await self.inner.commit(commit)
 
     async def publish(self, publish: Publish) -> PublishOutcome:
@@ -134,17 +138,21 @@ class Watched(Provider):
         self._answer()
         await self.inner.shutdown()
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let calls through unnoticed, as if another process made them."""
+        self.is_aside = True
+        try:
+            yield
+        finally:
+            self.is_aside = False
+
     def _answer(self) -> Any:
         """Return the outcome that the test wants for this call, or raise it, once."""
         answer = self.answers.popleft() if self.answers else None
         if isinstance(answer, BaseException):
             raise answer
         return answer
-
-
-async def _take(steps: deque[Step]) -> None:
-    if steps:
-        await steps.popleft()()
 
 
 class Desk:
@@ -158,34 +166,34 @@ class Desk:
         self.type = "memo"
 
     async def create(
-        self, value: Any, id: str | None = "a", *, type: str | None = None, **meta: Any
+        self, value: Any, name: str | None = "a", *, kind: str | None = None, **meta: Any
     ) -> VersionView:
-        data = CreateData(type=type or self.type, id=id, value=value)
+        data = CreateData(type=kind or self.type, id=name, value=value)
         return (await self.engine.create(CreateParams(meta=self._meta(meta), data=data))).entity
 
     async def update(
-        self, bases: Any, value: Any, id: str = "a", *, type: str | None = None, **meta: Any
+        self, bases: Any, value: Any, name: str = "a", *, kind: str | None = None, **meta: Any
     ) -> VersionView:
-        data = UpdateData(ref=Ref(type=type or self.type, id=id), value=value)
+        data = UpdateData(ref=Ref(type=kind or self.type, id=name), value=value)
         meta = self._meta(meta, bases)
         return (await self.engine.update(UpdateParams(meta=meta, data=data))).entity
 
     async def delete(
-        self, bases: Any, id: str = "a", *, type: str | None = None, **meta: Any
+        self, bases: Any, name: str = "a", *, kind: str | None = None, **meta: Any
     ) -> VersionView:
-        data = DeleteData(ref=Ref(type=type or self.type, id=id))
+        data = DeleteData(ref=Ref(type=kind or self.type, id=name))
         meta = self._meta(meta, bases)
         return (await self.engine.delete(DeleteParams(meta=meta, data=data))).entity
 
-    async def read(self, id: str = "a", *, type: str | None = None, **meta: Any) -> Any:
+    async def read(self, name: str = "a", *, kind: str | None = None, **meta: Any) -> Any:
         """Return the state and the variants."""
-        data = ReadData(ref=Ref(type=type or self.type, id=id))
+        data = ReadData(ref=Ref(type=kind or self.type, id=name))
         found = await self.engine.read(ReadParams(meta=self._meta(meta), data=data))
         return found.state, found.variants
 
-    async def heads(self, id: str = "a", *, type: str | None = None) -> dict[str, Any]:
+    async def heads(self, name: str = "a", *, kind: str | None = None) -> dict[str, Any]:
         """Return the value of each head by version; None for a tombstone."""
-        _, variants = await self.read(id, type=type)
+        _, variants = await self.read(name, kind=kind)
         return {variant.version: value_of(variant) for variant in variants}
 
     async def retrieve(
@@ -210,8 +218,8 @@ class Desk:
         data = SubscribeData(after_cursor=after_cursor)
         return await self.engine.subscribe(SubscribeParams(meta=self._meta(meta), data=data))
 
-    def key(self, id: str = "a", *, type: str | None = None) -> EntityKey:
-        return EntityKey(self.engine.scope(self.meta), type or self.type, id)
+    def key(self, name: str = "a", *, kind: str | None = None) -> EntityKey:
+        return EntityKey(self.engine.scope(self.meta), kind or self.type, name)
 
     def _meta(self, meta: dict[str, Any], bases: Any = ...) -> dict[str, Any]:
         named = {} if bases is ... or bases is None else {self.base_member: _versions(bases)}

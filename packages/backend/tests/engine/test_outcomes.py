@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-HEADS = ("one", "other")
 
-
-async def two_heads(desk, **second):
+async def two_heads(desk):
     """Return a root and two heads that were both based on it."""
     root = await desk.create({"text": "red apple", "mark": 0})
     one = await desk.update(root, {"text": "one", "mark": 1}, strategy="mvcc")
@@ -332,12 +330,12 @@ async def test_a_create_without_an_id_gets_one(desk):
     assert await desk.heads(made.id) == {made.version: {"text": "a"}}
 
 
-@pytest.mark.parametrize("id", [" ", "\0", "é", "a/b", "x" * 1000])
-async def test_any_non_empty_text_is_an_id(desk, id):
-    made = await desk.create({"text": "a"}, id)
+@pytest.mark.parametrize("name", [" ", "\0", "é", "a/b", "x" * 1000])
+async def test_any_non_empty_text_is_an_id(desk, name):
+    made = await desk.create({"text": "a"}, name)
 
-    assert made.id == id
-    assert list(await desk.heads(id)) == [made.version]
+    assert made.id == name
+    assert list(await desk.heads(name)) == [made.version]
 
 
 async def test_what_is_stored_is_the_canonical_text(desk):
