@@ -1,0 +1,79 @@
+"""The change log: pages of a scope, the horizon behind which it is gone, and its pruning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from patchouli.provider import ChangePage, Cursor
+from patchouli.provider_sqlite.codec import change_of, ids_text
+
+if TYPE_CHECKING:
+    from patchouli.provider import ChangesPlan, ScopeText
+    from patchouli.provider_sqlite.connection import Connection
+
+SCOPE: Final = "SELECT scope_id, frontier, pruned_through FROM scope WHERE text = ?"
+FRONTIER: Final = "SELECT frontier FROM scope WHERE text = ?"
+
+# Changes past their age that the pruning has not reached yet: few, and found by the index.
+AGED: Final = """
+SELECT ifnull(max(cursor), 0) FROM change INDEXED BY change_age
+WHERE recorded_at < ?2 AND scope_id = ?1
+"""
+PAGE: Final = """
+SELECT c.cursor, e.type, e.id, c.kind, c.heads, c.token, c.event_meta, c.recorded_at
+FROM change c INDEXED BY change_scope CROSS JOIN entity e ON e.entity_id = c.entity_id
+WHERE c.scope_id = ? AND c.cursor > ? AND c.recorded_at >= ?
+"""
+OF_TYPES: Final = " AND e.type IN (SELECT value FROM json_each(?))"
+OF_IDS: Final = " AND e.id IN (SELECT value FROM json_each(?))"
+ORDER: Final = " ORDER BY c.cursor LIMIT ?"
+
+PRUNABLE: Final = """
+SELECT scope_id, max(cursor) FROM (
+    SELECT scope_id, cursor FROM change INDEXED BY change_age
+    WHERE recorded_at < ?1 AND cursor <= ?2 LIMIT ?3
+) GROUP BY scope_id
+"""
+
+
+def read_changes(connection: Connection, plan: ChangesPlan, *, incarnation: str) -> ChangePage:
+    """Return a page of changes with the frontier and the horizon of the same snapshot."""
+    cursor = connection.execute(SCOPE, (plan.scope,))
+    try:
+        scope = cursor.fetchone()
+        if scope is None:
+            return ChangePage(
+                changes=(),
+                frontier=Cursor(0),
+                reached=Cursor(0),
+                pruned_through=Cursor(0),
+                incarnation=incarnation,
+            )
+        scope_id, frontier, pruned_through = scope
+        cutoff = plan.retained_after_unix_ms
+        aged = connection.execute(AGED, (scope_id, cutoff)).get
+        sql, bindings = PAGE, [scope_id, plan.after, cutoff]
+        if plan.types is not None:
+            sql += OF_TYPES
+            bindings.append(ids_text(plan.types))
+        if plan.ids is not None:
+            sql += OF_IDS
+            bindings.append(ids_text(plan.ids))
+        bindings.append(plan.limit)
+        changes = tuple(map(change_of, connection.execute(sql + ORDER, bindings)))
+        is_full = len(changes) == plan.limit
+        return ChangePage(
+            changes=changes,
+            frontier=Cursor(frontier),
+            reached=changes[-1].cursor if is_full else Cursor(frontier),
+            pruned_through=Cursor(max(pruned_through, aged)),
+            incarnation=incarnation,
+        )
+    finally:
+        cursor.close()
+
+
+def read_frontier(connection: Connection, scope: ScopeText) -> int:
+    """Return the cursor of the newest change of `scope`, 0 if there is none."""
+    frontier: int | None = connection.execute(FRONTIER, (scope,)).get
+    return frontier or 0

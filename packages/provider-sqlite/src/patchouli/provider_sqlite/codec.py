@@ -1,0 +1,71 @@
+"""Rows of the database and records of the boundary: one into the other."""
+
+from __future__ import annotations
+
+import json
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Final
+
+from patchouli.provider import (
+    CausalToken,
+    Change,
+    ChangeKind,
+    Cursor,
+    Version,
+    VersionId,
+    VersionState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+STATES: Final = (VersionState.ACTIVE, VersionState.DELETED)  # by the number in `state`
+NO_IDS: Final = "[]"
+
+VersionRow = tuple[str, int, str | None, str, int]
+"""version, state, value, parents, recorded_at."""
+
+ChangeRow = tuple[int, str, str, str, str, str, str, int]
+"""cursor, type, id, kind, heads, token, event_meta, recorded_at."""
+
+
+def version_of(row: VersionRow) -> Version:
+    """Return the version that a row holds."""
+    version, state, value, parents, recorded_at = row
+    return Version(
+        id=VersionId(version),
+        state=STATES[state],
+        value_json=value,
+        parents=ids_of(parents),
+        recorded_at_unix_ms=recorded_at,
+    )
+
+
+def change_of(row: ChangeRow) -> Change:
+    """Return the change that a row holds."""
+    cursor, type_, id_, kind, heads, token, event_meta, recorded_at = row
+    return Change(
+        cursor=Cursor(cursor),
+        type=type_,
+        id=id_,
+        kind=ChangeKind(kind),
+        head_versions=ids_of(heads),
+        causal_token=CausalToken(token),
+        event_meta_json=event_meta,
+        recorded_at_unix_ms=recorded_at,
+    )
+
+
+def state_number(version: Version) -> int:
+    """Return how the state of `version` is stored."""
+    return 0 if version.state is VersionState.ACTIVE else 1
+
+
+def ids_of(text: str) -> tuple[VersionId, ...]:
+    """Return the version ids of a stored list."""
+    return () if text == NO_IDS else tuple(json.loads(text))
+
+
+def ids_text(ids: Iterable[str]) -> str:
+    """Return the text under which a list of ids is stored."""
+    return "[" + ",".join(map(encode_basestring, ids)) + "]"

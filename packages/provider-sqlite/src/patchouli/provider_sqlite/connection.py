@@ -1,0 +1,141 @@
+"""Opening connections: which settings they get, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import apsw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+SqlValue = None | int | float | str | bytes
+
+BUSY_TIMEOUT_MS: Final = 5_000  # our own connections never wait: only a foreign program can hold us
+STATEMENT_CACHE: Final = 128  # statements; all of ours fit, so none is compiled twice
+SQLITE_MINIMUM: Final = 3_037_000  # STRICT tables
+
+_OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_EXRESCODE
+
+
+class Rows(Protocol):
+    """The face of `apsw.Cursor` that we use. Any: what a statement yields only its text says."""
+
+    @property
+    def get(self) -> Any:
+        """All rows: None, one value, one row of several columns, or a list of either."""
+        ...
+
+    def fetchone(self) -> Any:
+        """The next row or None."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """The remaining rows."""
+        ...
+
+    def close(self, force: bool = ...) -> None:  # noqa: FBT001 - as apsw declares it
+        """End the statement and with it its snapshot."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """The face of `apsw.Connection` that we use.
+
+    The stub of apsw names `collections.abc.Buffer`, which Python 3.11 does not have, and so leaves
+    the type of every statement unknown.
+    """
+
+    in_transaction: bool
+    system_errno: int
+
+    def execute(self, statements: str, bindings: Sequence[SqlValue] | None = None, /) -> Rows:
+        """Run a statement, compiled once for each text."""
+        ...
+
+    def changes(self) -> int:
+        """Return how many rows the last statement changed."""
+        ...
+
+    def interrupt(self) -> None:
+        """Stop the statement that is running, from any thread."""
+        ...
+
+    def set_busy_timeout(self, milliseconds: int, /) -> None:
+        """Wait that long for a lock of somebody else."""
+        ...
+
+    def set_wal_hook(self, hook: Callable[[Any, str, int], int] | None, /) -> None:
+        """Call `hook` after each commit with the length of the log in pages."""
+        ...
+
+    def wal_checkpoint(self, dbname: str | None = None, mode: int = ...) -> tuple[int, int]:
+        """Return the pages in the log and how many of them are in the database now."""
+        ...
+
+    def close(self, force: bool = ...) -> None:  # noqa: FBT001 - as apsw declares it
+        """Give everything back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """How the provider reaches the disk; tests put one here that fails or forgets."""
+
+    vfs: str | None = None
+    sync_directory: Callable[[Path], None] | None = None
+
+
+def require_capable_sqlite() -> str | None:
+    """Return what the linked SQLite lacks, or None."""
+    if apsw.SQLITE_VERSION_NUMBER < SQLITE_MINIMUM:
+        return f"SQLite {apsw.sqlite_lib_version()} is older than 3.37"
+    if "ENABLE_FTS5" not in apsw.compile_options:
+        return "SQLite was built without FTS5"
+    return None
+
+
+def open_writer(path: Path, *, cache_kib: int, disk: Disk) -> Connection:
+    """Return the connection that writes. The journal mode is left as it is: see `use_wal`."""
+    connection = _open(path, disk)
+    # FULL, not NORMAL: the answer to a mutation promises durability, and WAL with NORMAL loses the
+    # last commits on power loss.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+    # Checkpoints belong to the housekeeper, never to the thread that commits.
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    return connection
+
+
+def open_reader(path: Path, *, cache_kib: int, disk: Disk) -> Connection:
+    """Return a connection that cannot write. Each statement or transaction sees one snapshot."""
+    connection = _open(path, disk)
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+    return connection
+
+
+def use_wal(connection: Connection) -> bool:
+    """Switch the database to the write-ahead log; return whether it is on now."""
+    return connection.execute("PRAGMA journal_mode = WAL").get == "wal"
+
+
+def _open(path: Path, disk: Disk) -> Connection:
+    opened = apsw.Connection(str(path), _OPEN, disk.vfs, STATEMENT_CACHE)
+    connection = cast("Connection", opened)
+    try:
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        opened.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        opened.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        opened.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+        opened.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
+        connection.execute("PRAGMA temp_store = MEMORY")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

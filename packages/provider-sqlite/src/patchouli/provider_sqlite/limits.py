@@ -1,0 +1,38 @@
+"""Every bound of the provider, with its overflow rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteLimits:
+    """Bounds of one store. The defaults fit a daemon with some hundred clients.
+
+    waiting_commits: Commits handed over and not answered yet; one more is `UnavailableError`.
+    group_commits: Commits that share a transaction; the rest waits for the next one.
+    group_bytes: Bytes of values that share a transaction; the commit that crosses it is the last.
+    waiting_reads: Calls handed to the reader threads; one more is `UnavailableError`.
+    readers: Reader threads, each with a connection of its own.
+    inline_look_ups: Look-ups of a divergence walk made on the event loop; a longer walk starts
+        again on a reader thread.
+    writer_cache_kib, reader_cache_kib: Page cache of the writer and of each reader.
+    log_pages_soft: Length of the write-ahead log at which its content is moved to the database
+        beside the commits.
+    log_pages_hard: Length at which commits wait until it was moved.
+    prune_interval_seconds: Time between two looks for changes past their retention.
+    prune_step: Changes removed at once, so that commits wait no longer than a few milliseconds.
+    """
+
+    waiting_commits: int = 4096
+    group_commits: int = 256
+    group_bytes: int = 4 * 1024 * 1024
+    waiting_reads: int = 1024
+    readers: int = 2
+    inline_look_ups: int = 64
+    writer_cache_kib: int = 16 * 1024
+    reader_cache_kib: int = 4 * 1024
+    log_pages_soft: int = 1000
+    log_pages_hard: int = 16_000
+    prune_interval_seconds: float = 10.0
+    prune_step: int = 200

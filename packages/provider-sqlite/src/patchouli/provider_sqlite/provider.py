@@ -1,0 +1,317 @@
+"""The boundary's methods over one SQLite database."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import apsw
+from patchouli.provider import (
+    Capabilities,
+    Committed,
+    Consistency,
+    DeadlineExceededError,
+    MisuseError,
+    Provider,
+    Raced,
+    Reading,
+    ReadPlan,
+    SystemClock,
+    Unavailable,
+    UnavailableError,
+    UnsupportedError,
+)
+from patchouli.provider_sqlite import changes, reads
+from patchouli.provider_sqlite.connection import Disk
+from patchouli.provider_sqlite.errors import KIND, translate
+from patchouli.provider_sqlite.graph import WalkTooLongError
+from patchouli.provider_sqlite.lifecycle import SECRET_BYTES, Chance
+from patchouli.provider_sqlite.limits import SqliteLimits
+from patchouli.provider_sqlite.ownership import Ownership
+from patchouli.provider_sqlite.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+    from patchouli.provider import (
+        ChangePage,
+        ChangesPlan,
+        Clock,
+        Commit,
+        CommitOutcome,
+        Cursor,
+        Publish,
+        PublishOutcome,
+        ReadOutcome,
+        Retention,
+        RetrieveOutcome,
+        RetrievePlan,
+        RuntimeGeneration,
+        ScopeText,
+    )
+    from patchouli.provider_sqlite.connection import Connection
+
+T = TypeVar("T")
+
+CAPABILITIES: Final = Capabilities(
+    authority=True, change_stream=True, retrieval=True, linearizable_reads=True
+)
+_DEFAULT_LIMITS: Final = SqliteLimits()
+
+
+class SqliteProvider(Provider):
+    """A store in one SQLite database, owned by this process from construction to `shutdown`.
+
+    Construction checks and creates the files and takes the lock; it does not touch the database.
+
+    Raises:
+        OwnershipError: Another process owns the database.
+        UnsafeStoreError: Other users could read or replace its files.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        limits: SqliteLimits = _DEFAULT_LIMITS,
+        disk: Disk | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._limits = limits
+        self._disk = Disk() if disk is None else disk
+        self._entropy = entropy
+        self._ownership = Ownership.acquire(path, disk=self._disk)
+        self._store: Store | None = None
+        self._has_stopped = False
+        self._admitted = 0
+        self._drained = asyncio.Event()
+
+    @property
+    def kind(self) -> str:
+        """`sqlite`."""
+        return KIND
+
+    def capabilities(self) -> Capabilities:
+        """Return what this store can do."""
+        return CAPABILITIES
+
+    async def initialize(self, retention: Retention) -> RuntimeGeneration:
+        """Start a run: one transaction makes or migrates the tables and counts the generation.
+
+        Raises:
+            FormatVersionError: The database belongs to another program or a newer release.
+            CorruptStoreError: It cannot be read.
+            UnavailableError: It cannot be used now.
+        """
+        if self._store is not None or self._has_stopped:
+            raise MisuseError(KIND, "initialize", "the store was started before")
+        self._retention = retention
+        store = Store(self._ownership, clock=self._clock, limits=self._limits, disk=self._disk)
+        chance = Chance(self._entropy(16).hex(), self._entropy(SECRET_BYTES))
+        try:
+            run = await store.open(chance)
+        except BaseException:
+            self._has_stopped = True
+            raise
+        self._store = store
+        return run
+
+    async def health(self) -> None:
+        """Return if the database answers a query.
+
+        Raises:
+            ProviderError: It does not.
+        """
+        connection = self._require("health").inline
+        with _translated("health"):
+            connection.execute("SELECT generation FROM runtime").get  # noqa: B018 - runs it
+
+    async def read(self, plan: ReadPlan) -> ReadOutcome:
+        """Return the heads of an entity, on the event loop: a few look-ups by key, no waiting.
+
+        Only a divergence that needs a long walk goes to a reader thread.
+        """
+        store = self._require("read")
+        _refuse_unsupported(plan)
+        return await self._read(store, plan)
+
+    async def commit(self, commit: Commit) -> CommitOutcome:
+        """Replace the heads of an entity, durably, in a transaction shared with other commits.
+
+        Raises:
+            DeadlineExceededError: The deadline passed before acceptance; nothing was kept.
+            MisuseError: The commit contradicts itself or the store.
+            StoreFullError: There is no room; nothing was kept.
+            UnavailableError: Too many commits wait, or the store stops; nothing was kept.
+            OutcomeUnknownError: The disk failed in a way that leaves open what is on it.
+        """
+        store = self._require("commit")
+        if commit.staging or commit.idempotency or commit.write_sessions:
+            raise _unsupported("commit")
+        if self._admitted >= self._limits.waiting_commits:
+            raise UnavailableError(KIND, "commit", "too many commits wait; try again later")
+        with self._admit():
+            result = await store.writer.hand_over(commit)
+            if isinstance(result, Committed):
+                return result
+            return await self._raced(store, commit)
+
+    async def publish(self, publish: Publish) -> PublishOutcome:
+        """Refuse: this store does not offer work units.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        self._require("publish")
+        raise _unsupported("publish")
+
+    async def retrieve(self, plan: RetrievePlan) -> RetrieveOutcome:
+        """Refuse: this store has no index yet.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        self._require("retrieve")
+        raise _unsupported("retrieve")
+
+    async def read_changes(self, plan: ChangesPlan) -> ChangePage:
+        """Return a page of the change log, read on a reader thread."""
+        store = self._require("read_changes")
+        incarnation = store.incarnation
+        return await self._on_reader(
+            "read_changes",
+            lambda connection: changes.read_changes(connection, plan, incarnation=incarnation),
+        )
+
+    async def wait_for_changes(self, scope: ScopeText, after: Cursor) -> None:
+        """Return when `scope` has a change beyond `after`.
+
+        Raises:
+            UnavailableError: The store stops.
+        """
+        store = self._require("wait_for_changes")
+        with _translated("wait_for_changes"):
+            frontier = changes.read_frontier(store.inline, scope)
+        if frontier <= after:
+            # Nothing gives up the loop between the look and the wait, and the writer's answers
+            # come through the loop: no commit can fall between the two.
+            await store.wakeups.wait(scope)
+
+    async def checkpoint(self) -> None:
+        """Move the write-ahead log into the database and sync it.
+
+        Raises:
+            UnavailableError: A reader or another program kept it from being complete.
+        """
+        store = self._require("checkpoint")
+        with self._admit():
+            await store.checkpoint()
+
+    async def shutdown(self) -> None:
+        """Stop cleanly: admitted calls end first, then the run is closed and the lock released.
+
+        Raises:
+            ProviderError: A step failed; all others were done nevertheless.
+        """
+        if self._has_stopped:
+            return
+        self._has_stopped = True
+        store = self._store
+        if store is None:
+            self._ownership.release()
+            return
+        store.wakeups.stop()
+        if self._admitted:
+            await self._drained.wait()
+        await store.close()
+
+    async def _raced(self, store: Store, commit: Commit) -> Raced:
+        """Return the present heads, read after the race was lost."""
+        plan = ReadPlan(
+            key=commit.key,
+            consistency=Consistency(),
+            base_versions=commit.base_versions,
+            with_divergence=commit.with_divergence,
+        )
+        reading = await self._read(store, plan)
+        if not isinstance(reading, Reading):
+            raise UnavailableError(KIND, "commit", reading.detail)
+        return Raced(heads=reading.heads, bases=reading.bases, divergence=reading.divergence)
+
+    async def _read(self, store: Store, plan: ReadPlan) -> Reading | Unavailable:
+        try:
+            return reads.read(
+                store.inline,
+                plan,
+                clock=self._clock,
+                walk_limit=self._limits.inline_look_ups,
+            )
+        except (WalkTooLongError, apsw.BusyError):
+            return await self._on_reader(
+                "read",
+                lambda connection: reads.read(connection, plan, clock=self._clock),
+                deadline_unix_ms=plan.consistency.deadline_unix_ms,
+            )
+        except (apsw.Error, UnicodeEncodeError) as error:
+            raise translate(error, "read") from error
+
+    async def _on_reader(
+        self,
+        operation: str,
+        function: Callable[[Connection], T],
+        *,
+        deadline_unix_ms: int | None = None,
+    ) -> T:
+        store = self._require(operation)
+        seconds_left = None
+        if deadline_unix_ms is not None:
+            seconds_left = (deadline_unix_ms - self._clock.unix_ms()) / 1000
+        with self._admit(), _translated(operation):
+            try:
+                return await store.readers.run(
+                    function, operation=operation, seconds_left=seconds_left
+                )
+            except TimeoutError as error:
+                detail = "the deadline passed while it was read"
+                raise DeadlineExceededError(KIND, operation, detail) from error
+
+    def _require(self, operation: str) -> Store:
+        if self._store is None or self._has_stopped:
+            state = "has stopped" if self._has_stopped else "has not started"
+            raise UnavailableError(KIND, operation, f"the store {state}")
+        return self._store
+
+    @contextlib.contextmanager
+    def _admit(self) -> Generator[None]:
+        """Keep `shutdown` from closing the store under a call that was admitted before it."""
+        self._admitted += 1
+        try:
+            yield
+        finally:
+            self._admitted -= 1
+            if not self._admitted and self._has_stopped:
+                self._drained.set()
+
+
+@contextlib.contextmanager
+def _translated(operation: str) -> Generator[None]:
+    try:
+        yield
+    except (apsw.Error, UnicodeEncodeError) as error:
+        raise translate(error, operation) from error
+
+
+def _refuse_unsupported(plan: ReadPlan) -> None:
+    consistency = plan.consistency
+    if plan.unit or plan.idempotency or consistency.minimum_tokens or consistency.sessions:
+        raise _unsupported("read")
+
+
+def _unsupported(operation: str) -> UnsupportedError:
+    detail = "work units, idempotency, sessions and causal tokens are not offered by this store"
+    return UnsupportedError(KIND, operation, detail)

@@ -1,0 +1,143 @@
+"""A read plan answered from one snapshot: heads, named bases, their divergence, the observation.
+
+The first statement stays open while the others run: an open statement holds the snapshot of its
+connection, so no BEGIN and COMMIT are needed and a plain read is a single statement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from patchouli.provider import (
+    CausalToken,
+    Cursor,
+    DeadlineExceededError,
+    Observation,
+    Reading,
+    Source,
+    Unavailable,
+    Version,
+    VersionId,
+    VersionState,
+)
+from patchouli.provider_sqlite.codec import VersionRow, ids_text, version_of
+from patchouli.provider_sqlite.errors import KIND
+from patchouli.provider_sqlite.graph import read_divergence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from patchouli.provider import Clock, Consistency, ReadPlan
+    from patchouli.provider_sqlite.connection import Connection
+
+ENTITY: Final = """
+SELECT s.frontier, s.frontier_token, e.entity_id, e.head_count,
+       e.version, e.state, e.value, e.parents, e.recorded_at
+FROM scope s LEFT JOIN entity e ON e.scope_id = s.scope_id AND e.type = ?2 AND e.id = ?3
+WHERE s.text = ?1
+"""
+HEADS: Final = """
+SELECT version, state, value, parents, recorded_at FROM version
+WHERE entity_id = ? AND superseded_cursor IS NULL AND unit_id IS NULL ORDER BY version
+"""
+VERSIONS: Final = """
+SELECT version, state, value, parents, recorded_at FROM version
+WHERE entity_id = ? AND version IN (SELECT value FROM json_each(?)) AND unit_id IS NULL
+"""
+
+NOTHING_PUBLISHED: Final = Observation(
+    source=Source.AUTHORITY, frontier=Cursor(0), causal_token=None
+)
+
+
+def read(
+    connection: Connection, plan: ReadPlan, *, clock: Clock, walk_limit: int | None = None
+) -> Reading | Unavailable:
+    """Return the heads of an entity and what else the plan asks for, all of one snapshot.
+
+    Raises:
+        DeadlineExceededError: The deadline of the plan has passed.
+        WalkTooLongError: The divergence needs more than `walk_limit` look-ups.
+    """
+    refusal = check_consistency(plan.consistency, clock)
+    if refusal is not None:
+        return refusal
+    key = plan.key
+    cursor = connection.execute(ENTITY, (key.scope, key.type, key.id))
+    try:
+        row = cursor.fetchone()
+        if row is None:
+            return Reading(heads=(), observation=NOTHING_PUBLISHED)
+        frontier, token, entity_id, head_count = row[:4]
+        observation = (
+            NOTHING_PUBLISHED
+            if token is None
+            else Observation(
+                source=Source.AUTHORITY, frontier=Cursor(frontier), causal_token=CausalToken(token)
+            )
+        )
+        heads = _heads(connection, entity_id, head_count, row[4:])
+        if not plan.base_versions and not plan.with_divergence:
+            return Reading(heads=heads, observation=observation)
+        bases = _bases(connection, entity_id, heads, plan.base_versions)
+        divergence = None
+        if plan.with_divergence:
+            divergence = read_divergence(
+                connection, entity_id, active_ids(heads), ids(bases), walk_limit=walk_limit
+            )
+        return Reading(heads=heads, observation=observation, bases=bases, divergence=divergence)
+    finally:
+        cursor.close()
+
+
+def check_consistency(consistency: Consistency, clock: Clock) -> Unavailable | None:
+    """Return why an authority cannot answer, or None; the deadline comes before the source.
+
+    Raises:
+        DeadlineExceededError: The deadline has passed.
+    """
+    deadline = consistency.deadline_unix_ms
+    if deadline is not None and clock.unix_ms() >= deadline:
+        raise DeadlineExceededError(KIND, "read", "the deadline passed before the read")
+    if Source.AUTHORITY not in consistency.allowed_sources:
+        return Unavailable(detail="this store is an authority and the read allows none")
+    return None
+
+
+def ids(versions: Sequence[Version]) -> tuple[VersionId, ...]:
+    """Return the ids of `versions`."""
+    return tuple(version.id for version in versions)
+
+
+def active_ids(heads: Sequence[Version]) -> tuple[VersionId, ...]:
+    """Return the ids of the heads that hold a value."""
+    return tuple(head.id for head in heads if head.state is VersionState.ACTIVE)
+
+
+def _heads(
+    connection: Connection, entity_id: int | None, head_count: int, inline: VersionRow
+) -> tuple[Version, ...]:
+    if entity_id is None or head_count == 0:
+        return ()
+    if head_count == 1:
+        return (version_of(inline),)
+    return tuple(map(version_of, connection.execute(HEADS, (entity_id,))))
+
+
+def _bases(
+    connection: Connection,
+    entity_id: int | None,
+    heads: tuple[Version, ...],
+    wanted: tuple[VersionId, ...],
+) -> tuple[Version, ...]:
+    """Return the versions of `wanted` that are published, in its order and each once."""
+    known: dict[str, Version] = {head.id: head for head in heads}
+    missing = [version for version in wanted if version not in known]
+    if missing and entity_id is not None:
+        rows = connection.execute(VERSIONS, (entity_id, ids_text(missing)))
+        known.update((row[0], version_of(row)) for row in rows)
+    return _in_order(known, wanted)
+
+
+def _in_order(known: Mapping[str, Version], wanted: Sequence[VersionId]) -> tuple[Version, ...]:
+    return tuple(known[version] for version in dict.fromkeys(wanted) if version in known)
