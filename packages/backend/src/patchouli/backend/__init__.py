@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from patchouli.backend.artifacts.library import ArtifactLibrary
+from patchouli.backend.artifacts.service import ArtifactService, DownloadResult
+from patchouli.backend.artifacts.uploads import ArtifactLimits
 from patchouli.backend.canonical import canonical, canonical_bytes, control_key, jeq
 from patchouli.backend.changes import Event, Subscription, event_line
 from patchouli.backend.config.advice import PolicyWarning
@@ -28,6 +31,7 @@ from patchouli.backend.config.providers import (
 from patchouli.backend.config.resources import ResourceName, read_resource
 from patchouli.backend.engine import Engine
 from patchouli.backend.errors import (
+    ArtifactStoreError,
     ConfigurationError,
     CursorExpiredError,
     DeadlineExceededError,
@@ -64,12 +68,17 @@ from patchouli.backend.validation import SchemaValidator, ValueValidators, Viola
 __all__ = [
     "ENGINE_CAPABILITIES",
     "UNBOUND",
+    "ArtifactLibrary",
+    "ArtifactLimits",
+    "ArtifactService",
+    "ArtifactStoreError",
     "Behavior",
     "BehaviorPlan",
     "CapabilityFinding",
     "ConfigurationError",
     "CursorExpiredError",
     "DeadlineExceededError",
+    "DownloadResult",
     "Engine",
     "EngineError",
     "EntityConflict",
