@@ -34,9 +34,7 @@ MEDIA_TYPE_PATTERN: Final = "^[^/]+/[^/]+$"
 class Fact(Closed):
     """An object of the vocabulary; members whose JSON name is no Python name carry a ``_``."""
 
-    model_config = ConfigDict(
-        validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
-    )
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     @classmethod
     def from_value(cls, value: JsonValue) -> Self:

@@ -55,7 +55,7 @@ def parse_json(data: bytes | str) -> JsonValue:
     """
     try:
         value: JsonValue = from_json(data, allow_inf_nan=False)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # TypeError: text with a lone surrogate
         raise _refusal(data, error) from None
     if type(value) is dict:
         _require_profile(value, value.values())
@@ -117,7 +117,7 @@ def _require_depth(root: JsonValue) -> None:
     raise JsonParseError(f"more than {MAX_NESTING} nested arrays and objects")
 
 
-def _refusal(data: bytes | str, error: ValueError) -> JsonParseError:
+def _refusal(data: bytes | str, error: Exception) -> JsonParseError:
     try:
         _ = data.decode() if isinstance(data, bytes) else data.encode()
     except UnicodeError:

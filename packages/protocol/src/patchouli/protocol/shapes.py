@@ -80,7 +80,9 @@ class Unique:
 class Closed(BaseModel):
     """An object that has its own members and no others."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, defer_build=True, serialize_by_alias=True
+    )
 
 
 class EmptyData(Closed):
