@@ -11,7 +11,7 @@ import asyncio
 import gc
 import os
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from patchouli.backend import (
@@ -23,7 +23,7 @@ from patchouli.backend import (
     load_providers,
 )
 from patchouli.provider import SystemClock, SystemIds
-from patchouli.provider_sqlite import open_sqlite
+from patchouli.provider_sqlite import SqliteProvider
 from patchouli.server.home import LOCAL, create_home, database_path
 from patchouli.server.lifecycle import Daemon, Stop
 from patchouli.server.listener import open_endpoint
@@ -31,6 +31,7 @@ from patchouli.server.logs import Log
 from patchouli.server.settings import IS_WINDOWS, CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from patchouli.backend import LoadedPolicy, LoadedProviders
@@ -41,16 +42,28 @@ READY: Final = "Patchouli daemon listening on {}"
 
 
 async def serve_daemon(settings: Settings, log: Log) -> None:
-    """Run a daemon from start to end; return when it was stopped and everything is closed.
+    """Run a daemon from start to end as the purpose of this process.
 
     Raises:
         CommandError: It did not start, or did not end cleanly.
         ConfigurationError: A document prevents the start.
-        ProviderError: The store prevents the start.
+        ProviderError: The store prevents the start, or did not stop cleanly.
     """
     os.umask(0o077)
     stop = Stop()
     stop.listen_to_signals()
+    async with open_daemon(settings, stop=stop, log=log) as daemon:
+        _settle()
+        await daemon.serve(lambda: _say(READY.format(settings.endpoint)))
+
+
+@asynccontextmanager
+async def open_daemon(settings: Settings, *, stop: Stop, log: Log) -> AsyncGenerator[Daemon]:
+    """Yield a daemon that is ready to `serve`; afterwards end it and close all it stands on.
+
+    Raises:
+        As `serve_daemon`.
+    """
     policy, providers = _configuration(settings)
     endpoint = open_endpoint(settings.endpoint, log)
     async with AsyncExitStack() as cleanup:
@@ -63,9 +76,8 @@ async def serve_daemon(settings: Settings, log: Log) -> None:
         cleanup.push_async_callback(engine.shutdown)
         for warning in [*map(str, providers.warnings), *engine.warnings]:
             _say(f"warning: {warning}")
-        library = ArtifactLibrary(settings.artifacts)
         artifacts = ArtifactService(
-            library,
+            ArtifactLibrary(settings.artifacts),
             engine,
             node_id=settings.node_id,
             limits=ArtifactLimits(),
@@ -83,11 +95,8 @@ async def serve_daemon(settings: Settings, log: Log) -> None:
             clock=clock,
             log=log,
         )
-        _settle()
-        try:
-            await daemon.serve(lambda: _say(READY.format(settings.endpoint)))
-        finally:
-            await daemon.end()
+        cleanup.push_async_callback(daemon.end)
+        yield daemon
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -115,7 +124,7 @@ def _open_store(loaded: LoadedProviders, file: Path) -> Provider:
             f"{file} routes scopes to the remote provider {remote[0]}, and this release keeps "
             'every scope in the local one; route them to "local"'
         )
-    return open_sqlite(database_path(loaded, file))
+    return SqliteProvider(database_path(loaded, file))
 
 
 def _settle() -> None:

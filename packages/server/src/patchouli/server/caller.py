@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from patchouli.server.settings import IS_WINDOWS, CommandError
@@ -20,6 +21,16 @@ CLIENT: Final = "patchouli-db-cli"
 HANDSHAKE: Final = "patchouli.protocol.handshake@1"
 _POLL_SECONDS: Final = 0.02
 _RECEIVED_BYTES: Final = 65_536
+
+
+class RefusedError(CommandError):
+    """Raised when the daemon answered with an error; `reason` is its `data.reason`, if any."""
+
+    def __init__(self, endpoint: str, error: dict[str, Any]) -> None:
+        data: dict[str, Any] = error.get("data") or {}
+        self.reason: str | None = data.get("reason")
+        said = f"{self.reason}: {error['message']}" if self.reason else str(error["message"])
+        super().__init__(f"the daemon at {endpoint} says: {said}")
 
 
 class Caller:
@@ -38,6 +49,7 @@ class Caller:
         self._timeout_seconds: Final = timeout_seconds
         self._count = 0
         self._received = b""
+        self._notifications: deque[dict[str, Any]] = deque()
         self._stream = _Pipe(endpoint) if IS_WINDOWS else _Socket(endpoint)
         self._guard(self._stream.connect)
         self.call(
@@ -69,15 +81,19 @@ class Caller:
         self._count += 1
         request = {"jsonrpc": "2.0", "id": self._count, "method": method, "params": params}
         self._guard(lambda: self._stream.send(json.dumps(request).encode() + b"\n"))
-        while True:
+        answer = json.loads(self._line())
+        while "id" not in answer:
+            self._notifications.append(answer)
             answer = json.loads(self._line())
-            if answer.get("id") == self._count:
-                break
-            if "error" in answer and answer.get("id") is None:
-                break
         if "error" in answer:
-            raise CommandError(f"the daemon at {self._endpoint} says: {_words(answer['error'])}")
+            raise RefusedError(self._endpoint, answer["error"])
         return answer["result"]
+
+    def notification(self) -> dict[str, Any]:
+        """Return the next notification, waiting for it if need be."""
+        if self._notifications:
+            return self._notifications.popleft()
+        return json.loads(self._line())
 
     def _line(self) -> bytes:
         while b"\n" not in self._received:
@@ -205,8 +221,3 @@ class _Pipe:
     def close(self) -> None:
         if self._file >= 0:
             os.close(self._file)
-
-
-def _words(error: dict[str, Any]) -> str:
-    reason = (error.get("data") or {}).get("reason")
-    return f"{reason}: {error['message']}" if reason else str(error["message"])

@@ -221,7 +221,7 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, frame: FrameEvent) -> None:
         begun = self._dispatcher.begin(self.session, frame)
-        if type(begun) is bytes:
+        if isinstance(begun, bytes):
             self.send(begun)
             return
         answer = begun.answer

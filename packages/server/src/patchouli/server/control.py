@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from patchouli.protocol import Limits, negotiate
+from patchouli.protocol import negotiate
 from patchouli.server.encoding import data_json
 from patchouli.server.version import software_version
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         StatusParams,
     )
     from patchouli.server.session import Session
+    from patchouli.server.settings import Settings
 
 
 class Control:
@@ -30,18 +31,24 @@ class Control:
         self,
         engine: Engine,
         *,
-        cluster_id: str,
-        node_id: str,
+        settings: Settings,
         started_at_unix_ms: int,
         count_connections: Callable[[], int],
         stop: Callable[[], None],
     ) -> None:
         self._engine: Final = engine
-        self._cluster_id: Final = cluster_id
-        self._node_id: Final = node_id
+        self._settings: Final = settings
         self._started_at_unix_ms: Final = started_at_unix_ms
         self._count_connections: Final = count_connections
         self._stop: Final = stop
+        retention = engine.policy.retention
+        self._advertised: Final = {
+            "max_request_bytes": settings.limits.max_request_bytes,
+            "max_artifact_chunk_bytes": settings.limits.max_artifact_chunk_bytes,
+            "max_result_items": settings.limits.max_result_items,
+            "idempotency_retention_seconds": retention.idempotency_seconds,
+            "change_retention_seconds": retention.changes_seconds,
+        }
 
     async def handshake(self, session: Session, params: HandshakeParams, _: int | None) -> bytes:
         """Agree on capabilities; a later handshake agrees anew, a failing one changes nothing.
@@ -52,21 +59,16 @@ class Control:
         agreed = negotiate(params)
         session.capabilities = frozenset(agreed)
         session.subscriptions.renegotiate(session.capabilities)
-        retention = self._engine.policy.retention
-        limits = Limits(
-            idempotency_retention_seconds=retention.idempotency_seconds,
-            change_retention_seconds=retention.changes_seconds,
-        )
         return orjson.dumps(
             {
                 "protocol_version": 1,
                 "server": {
                     "version": software_version(),
-                    "cluster_id": self._cluster_id,
-                    "node_id": self._node_id,
+                    "cluster_id": self._settings.cluster_id,
+                    "node_id": self._settings.node_id,
                 },
                 "capabilities": agreed,
-                "limits": limits.model_dump(),
+                "limits": self._advertised,
             }
         )
 

@@ -103,8 +103,7 @@ class Daemon:
         self._sweeper: asyncio.TimerHandle | None = None
         control = Control(
             engine,
-            cluster_id=settings.cluster_id,
-            node_id=settings.node_id,
+            settings=settings,
             started_at_unix_ms=clock.unix_ms(),
             count_connections=lambda: len(self._connections),
             stop=self._accept_stop,
