@@ -35,6 +35,7 @@ from patchouli.provider import (
 )
 from patchouli.provider_conformance.builders import ManualClock
 from patchouli.provider_conformance.model import ModelProvider, ModelStorage
+from patchouli.provider_sqlite import SqliteProvider
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -240,7 +241,7 @@ def value_of(variant: VersionView) -> Any:
     return None if variant.value_json is None else json.loads(variant.value_json)
 
 
-@pytest.fixture(params=["model"])
+@pytest.fixture(params=["model", "sqlite"])
 def store(request: pytest.FixtureRequest) -> str:
     """The kind of provider; tests of the engine alone override it."""
     return request.param
@@ -263,7 +264,7 @@ async def open_desk(store: str, tmp_path: Path) -> AsyncIterator[Callable[..., A
             inner = (
                 ModelProvider(ModelStorage(), clock)
                 if store == "model"
-                else SqliteProvider(tmp_path / name, clock=clock)  # noqa: F821
+                else SqliteProvider(tmp_path / name, clock=clock)
             )
             provider = Watched(inner)
             provider.lacks = frozenset(lacks)
