@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 SCOPE = ScopeText('{"w":"1"}')
 OTHER_SCOPE = ScopeText('{"w":"2"}')
 AUTHORITY = Consistency()
+ORIGIN = Cursor(0)  # the position before the first change
 NOW = 1_700_000_000_000  # where the clock of the suite starts; records are made at this time
 FOREVER = Retention(changes_seconds=10**12, idempotency_seconds=10**12, history_seconds=0)
 

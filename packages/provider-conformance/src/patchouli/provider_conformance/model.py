@@ -54,8 +54,8 @@ from patchouli.provider import (
     text_score,
 )
 from patchouli.provider_conformance import mutations
+from patchouli.provider_conformance.builders import ORIGIN
 from patchouli.provider_conformance.tables import (
-    ORIGIN,
     SessionFrontiers,
     StoredUnit,
     Tables,

@@ -31,11 +31,11 @@ from patchouli.provider import (
     contract,
     walk,
 )
+from patchouli.provider_conformance.builders import ORIGIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-ORIGIN = Cursor(0)
 NO_VERSION = VersionId("")
 
 

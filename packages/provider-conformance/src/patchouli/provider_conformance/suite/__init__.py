@@ -1,0 +1,1 @@
+"""The conformance cases, a class for each capability."""
