@@ -5,20 +5,24 @@ use automerge::{
     VerificationMode,
 };
 
+use crate::container;
 use crate::fault::Fault;
 use crate::json;
 use crate::tree::{self, PlainTexts};
 
 /// Bytes of one actor id.
 pub const MAX_ACTOR_BYTES: usize = 256;
+/// Bytes of a JSON text to make a document of. Each code point of a string becomes an operation, which takes
+/// about 300 bytes while it is made.
+pub const MAX_VALUE_BYTES: usize = 4 << 20;
 
 /// A document of one change that reads `text`.
 pub fn from_json(text: &str, actor: &[u8]) -> Result<Automerge, Fault> {
-    let value = json::parse(text)?;
+    let value = parse(text)?;
     let mut document = Automerge::new_with_encoding(tree::ENCODING);
     document.set_actor(actor_id(actor)?);
     let mut transaction = document.transaction();
-    tree::create(&mut transaction, &mut PlainTexts::new(), &value)?;
+    tree::create(&mut transaction, &mut PlainTexts::default(), &value)?;
     transaction.commit();
     Ok(document)
 }
@@ -29,11 +33,17 @@ pub fn replace(
     text: &str,
     actor: &[u8],
 ) -> Result<Option<String>, Fault> {
-    let new = json::parse(text)?;
+    let new = parse(text)?;
     let old = read(document)?;
     document.set_actor(actor_id(actor)?);
     let mut transaction = document.transaction();
-    tree::replace(&mut transaction, &mut PlainTexts::new(), &old, &new, true)?;
+    tree::replace(
+        &mut transaction,
+        &mut PlainTexts::default(),
+        &old,
+        &new,
+        true,
+    )?;
     let (hash, _) = transaction.commit();
     Ok(hash.map(|hash| hash.to_string()))
 }
@@ -58,7 +68,7 @@ pub fn to_json_at(document: &Automerge, heads: &[String]) -> Result<String, Faul
             problem: "at least one head must be named".to_owned(),
         });
     }
-    tree::read(document, Some(&hashes), &PlainTexts::new()).map(|value| json::write(&value))
+    tree::read(document, Some(&hashes), &PlainTexts::default()).map(|value| json::write(&value))
 }
 
 /// Hashes of the changes that no other change follows, ascending.
@@ -77,9 +87,7 @@ pub fn load(data: &[u8], max_bytes: usize) -> Result<Automerge, Fault> {
     if data.len() > max_bytes {
         return Err(Fault::limit("document_bytes", max_bytes as u64));
     }
-    if data.is_empty() {
-        return Err(Fault::corrupt("there are no bytes"));
-    }
+    container::check(data, max_bytes)?;
     let options = LoadOptions::new()
         .on_partial_load(OnPartialLoad::Error)
         .verification_mode(VerificationMode::Check)
@@ -94,8 +102,15 @@ pub fn load(data: &[u8], max_bytes: usize) -> Result<Automerge, Fault> {
     Ok(document)
 }
 
+fn parse(text: &str) -> Result<json::Json, Fault> {
+    if text.len() > MAX_VALUE_BYTES {
+        return Err(Fault::limit("json_bytes", MAX_VALUE_BYTES as u64));
+    }
+    json::parse(text)
+}
+
 fn read(document: &Automerge) -> Result<json::Json, Fault> {
-    tree::read(document, None, &PlainTexts::new())
+    tree::read(document, None, &PlainTexts::default())
 }
 
 fn actor_id(bytes: &[u8]) -> Result<ActorId, Fault> {

@@ -12,7 +12,10 @@ pub enum Fault {
     /// A bound was exceeded.
     Limit { limit: &'static str, maximum: u64 },
     /// The version graph cannot be joined.
-    Graph { problem: &'static str, version: String },
+    Graph {
+        problem: &'static str,
+        version: String,
+    },
     /// Stored bytes do not hold a whole, intact document of this package.
     Corrupt { problem: String },
     /// A named head is no change of this document.

@@ -49,8 +49,7 @@ impl<'a> Graph<'a> {
         let values = order
             .iter()
             .map(|&node| {
-                json::parse(nodes[node].json)
-                    .map_err(|fault| fault.in_version(nodes[node].version))
+                json::parse(nodes[node].json).map_err(|fault| fault.in_version(nodes[node].version))
             })
             .collect::<Result<Vec<_>, _>>()?;
         let named = candidates
@@ -144,7 +143,10 @@ fn order(base: &str, nodes: &[Node<'_>]) -> Result<Vec<usize>, Fault> {
         match (node.version == base, node.parents.is_empty()) {
             (true, false) => return Err(fault("the base has parents", base)),
             (false, true) => {
-                return Err(fault("a version does not descend from the base", node.version));
+                return Err(fault(
+                    "a version does not descend from the base",
+                    node.version,
+                ));
             }
             _ => {}
         }

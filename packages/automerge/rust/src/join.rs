@@ -302,9 +302,11 @@ impl<'g> Texts<'g> for Segments<'g, '_> {
         let plan = self.plan;
         let found;
         let hunks = if self.graph.parents[self.place].len() == 1 {
-            plan.scripts[self.place].get(path).ok_or_else(|| Fault::Defect {
-                problem: "a change has no script".to_owned(),
-            })?
+            plan.scripts[self.place]
+                .get(path)
+                .ok_or_else(|| Fault::Defect {
+                    problem: "a change has no script".to_owned(),
+                })?
         } else {
             let mut old = String::with_capacity(end);
             for &element in &elements {
@@ -346,7 +348,13 @@ fn element(number: usize) -> Result<char, Fault> {
     u32::try_from(number)
         .ok()
         .filter(|&number| number < MAX_SEGMENTS)
-        .and_then(|number| char::from_u32(if number < 0xd800 { number } else { number + 0x800 }))
+        .and_then(|number| {
+            char::from_u32(if number < 0xd800 {
+                number
+            } else {
+                number + 0x800
+            })
+        })
         .ok_or_else(|| Fault::limit("segments", u64::from(MAX_SEGMENTS)))
 }
 
@@ -474,4 +482,245 @@ fn actor(version: &str, path: &str) -> ActorId {
         hash.update(part.as_bytes());
     }
     ActorId::from(&hash.finalize()[..16])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::PlainTexts;
+
+    /// Deterministic pseudo-random numbers, so that a failure comes again.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % bound
+        }
+
+        fn text(&mut self, length: usize) -> String {
+            const PARTS: [char; 8] = ['a', 'b', 'c', ' ', 'é', '語', '\u{301}', '👍'];
+            (0..self.below(length + 1))
+                .map(|_| PARTS[self.below(PARTS.len())])
+                .collect()
+        }
+
+        fn edited(&mut self, text: &str) -> String {
+            let mut chars: Vec<char> = text.chars().collect();
+            for _ in 0..self.below(4) {
+                let start = self.below(chars.len() + 1);
+                let end = (start + self.below(5)).min(chars.len());
+                let new = self.text(4);
+                chars.splice(start..end, new.chars());
+            }
+            chars.into_iter().collect()
+        }
+
+        fn value(&mut self, old: &Json) -> Json {
+            match old {
+                Json::Text(text) => Json::Text(self.edited(text)),
+                Json::List(list) => {
+                    let mut list: Vec<Json> = list.iter().map(|old| self.value(old)).collect();
+                    match self.below(6) {
+                        0 => list.truncate(self.below(3)),
+                        1 => list.push(Json::Text(self.text(6))),
+                        _ => {}
+                    }
+                    Json::List(list)
+                }
+                Json::Map(map) => {
+                    let mut map = map.clone();
+                    for name in ["p", "q", "r"] {
+                        match self.below(6) {
+                            0 => _ = map.remove(name),
+                            1 => _ = map.insert(name.to_owned(), Json::Text(self.text(6))),
+                            2 => _ = map.insert(name.to_owned(), Json::Int(self.below(3) as i64)),
+                            _ => {
+                                if let Some(member) = map.get_mut(name) {
+                                    *member = self.value(member);
+                                }
+                            }
+                        }
+                    }
+                    Json::Map(map)
+                }
+                other => other.clone(),
+            }
+        }
+    }
+
+    struct Version {
+        id: String,
+        parents: Vec<usize>,
+        json: String,
+    }
+
+    fn joined(versions: &[Version], candidates: &[usize], max_text_work: u64) -> Json {
+        let nodes: Vec<Node<'_>> = versions
+            .iter()
+            .map(|version| Node {
+                version: &version.id,
+                parents: version
+                    .parents
+                    .iter()
+                    .map(|&parent| &*versions[parent].id)
+                    .collect(),
+                json: &version.json,
+            })
+            .collect();
+        let candidates: Vec<&str> = candidates.iter().map(|&at| &*versions[at].id).collect();
+        let text = join("/c", &versions[0].id, &nodes, &candidates, max_text_work);
+        json::parse(&text.expect("a join")).expect("JSON")
+    }
+
+    /// A graph as writers make it: each version edits one version, or what two versions merge to.
+    fn graph(numbers: &mut Numbers, base: &Json, count: usize, merges: bool) -> Vec<Version> {
+        let mut versions = vec![Version {
+            id: "base".to_owned(),
+            parents: vec![],
+            json: json::write(base),
+        }];
+        for at in 1..count {
+            let mut parents = vec![numbers.below(at)];
+            if merges && numbers.below(2) == 0 {
+                parents.push(numbers.below(at));
+            }
+            let old = joined(&versions, &parents, u64::MAX);
+            versions.push(Version {
+                id: format!("v{}-{at}", numbers.below(1_000)),
+                parents,
+                json: json::write(&numbers.value(&old)),
+            });
+        }
+        versions
+    }
+
+    fn base(numbers: &mut Numbers) -> Json {
+        let list = vec![
+            Json::Text(numbers.text(8)),
+            Json::Int(1),
+            Json::Text("x".to_owned()),
+        ];
+        let members = [
+            ("p".to_owned(), Json::Text(numbers.text(30))),
+            ("q".to_owned(), Json::List(list)),
+            ("same".to_owned(), Json::Text("same".to_owned())),
+        ];
+        Json::Map(members.into_iter().collect())
+    }
+
+    /// The same join over documents of code points, with every version and member in them.
+    fn plain_join(versions: &[Version], candidates: &[usize]) -> Json {
+        let mut documents: Vec<Automerge> = Vec::new();
+        let merged = |documents: &[Automerge], places: &[usize]| {
+            let mut merged = documents[places[0]].clone();
+            for &place in &places[1..] {
+                merged
+                    .merge(&mut documents[place].clone())
+                    .expect("a merge");
+            }
+            merged
+        };
+        for version in versions {
+            let value = json::parse(&version.json).expect("JSON");
+            let texts = &mut PlainTexts::default();
+            let mut document = Automerge::new_with_encoding(tree::ENCODING);
+            if !version.parents.is_empty() {
+                document = merged(&documents, &version.parents);
+            }
+            let old = tree::read(&document, None, texts).ok();
+            document.set_actor(actor(&version.id, "/c"));
+            let mut transaction = document.transaction();
+            match old {
+                None => tree::create(&mut transaction, texts, &value),
+                Some(old) => tree::replace(&mut transaction, texts, &old, &value, true),
+            }
+            .expect("a change");
+            transaction.commit();
+            documents.push(document);
+        }
+        tree::read(
+            &merged(&documents, candidates),
+            None,
+            &PlainTexts::default(),
+        )
+        .expect("JSON")
+    }
+
+    fn characters(value: &Json) -> Vec<char> {
+        let mut characters: Vec<char> = json::write(value).chars().collect();
+        characters.sort_unstable();
+        characters
+    }
+
+    #[test]
+    fn segments_give_what_code_points_give() {
+        let mut numbers = Numbers(5);
+        let (mut equal, mut joins) = (0, 0);
+        for _ in 0..300 {
+            let text = Json::Text(numbers.text(30));
+            let versions = graph(&mut numbers, &text, 7, false);
+            let (a, b) = (1 + numbers.below(6), 1 + numbers.below(6));
+
+            let by_segments = joined(&versions, &[a, b], u64::MAX);
+            let by_code_points = plain_join(&versions, &[a, b]);
+
+            // Only where both inserted at one place may the order differ.
+            if versions[a].json != versions[b].json {
+                assert_eq!(characters(&by_segments), characters(&by_code_points));
+                equal += usize::from(by_segments == by_code_points);
+                joins += 1;
+            }
+        }
+        assert!(equal * 10 > joins * 8, "{equal} of {joins}");
+    }
+
+    #[test]
+    fn graphs_with_merges_are_joined_whatever_they_hold() {
+        let mut numbers = Numbers(9);
+        for _ in 0..80 {
+            let first = base(&mut numbers);
+            let versions = graph(&mut numbers, &first, 9, true);
+            let all: Vec<usize> = (1..9).collect();
+
+            // In tests each built document is compared with its version's JSON.
+            for work in [u64::MAX, 0] {
+                joined(&versions, &all, work);
+            }
+        }
+    }
+
+    #[test]
+    fn texts_cut_everywhere_give_what_documents_give() {
+        let mut numbers = Numbers(21);
+        for _ in 0..100 {
+            let text = Json::Text(numbers.text(30));
+            let versions = graph(&mut numbers, &text, 6, false);
+            let nodes: Vec<Node<'_>> = versions
+                .iter()
+                .map(|version| Node {
+                    version: &version.id,
+                    parents: version
+                        .parents
+                        .iter()
+                        .map(|&at| &*versions[at].id)
+                        .collect(),
+                    json: &version.json,
+                })
+                .collect();
+            let graph =
+                Graph::new("base", &nodes, &[&versions[4].id, &versions[5].id]).expect("a graph");
+            let plan = Plan::new(&graph, u64::MAX);
+            let mut segments = Segments::new(&graph, &plan, true);
+
+            let merged = build_documents(&graph, "/c", &mut segments).expect("a build");
+
+            if graph.candidates.len() == 2 {
+                assert_eq!(merged, Some(plain_join(&versions, &[4, 5])));
+            }
+        }
+    }
 }

@@ -42,7 +42,9 @@ pub fn parse(text: &str) -> Result<Json, Fault> {
     Ok(value)
 }
 
-/// Canonical text: sorted members, no blanks, non-ASCII as it is, floats spelled as Python spells them.
+/// Canonical text: sorted members, no blanks, non-ASCII as it is.
+///
+/// Letter for letter what the engine stores for the same value.
 pub fn write(value: &Json) -> String {
     let mut out = String::new();
     write_value(value, &mut out);
@@ -361,17 +363,15 @@ fn write_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// The shortest digits that read back as `number`, in the layout of Python's `repr`.
+/// The shortest digits that read back as `number`, with a point or an exponent.
 fn write_float(number: f64, out: &mut String) {
     let scientific = format!("{number:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        _ = write!(out, "{number:?}");
-        return;
+    match exponent.parse().unwrap_or(0) {
+        -5..0 => _ = write!(out, "{number}"),
+        0..16 => _ = write!(out, "{number:?}"),
+        exponent => _ = write!(out, "{mantissa}e{exponent:+}"),
     }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    _ = write!(out, "{mantissa}e{sign}{:02}", exponent.unsigned_abs());
 }
 
 #[cfg(test)]
@@ -395,7 +395,10 @@ mod tests {
             "-0.0",
             "0.1",
             "1e+16",
-            "1e-05",
+            "0.00001",
+            "1.5e-6",
+            "1e-7",
+            "0.000012345",
             "0.0001",
             "1000000000000000.0",
             "1.2345678901234568e+17",
@@ -455,7 +458,17 @@ mod tests {
             r#"{"a":{},"b":[]}"#
         );
         for text in [
-            "", "[1,]", "[1 2]", "{\"a\"}", "{a:1}", "{\"a\":1,}", "[", "{", "1 1", "tru", "nul",
+            "",
+            "[1,]",
+            "[1 2]",
+            "{\"a\"}",
+            "{a:1}",
+            "{\"a\":1,}",
+            "[",
+            "{",
+            "1 1",
+            "tru",
+            "nul",
         ] {
             assert!(matches!(parse(text), Err(Fault::Json { .. })), "{text}");
         }

@@ -1,5 +1,6 @@
 //! Automerge for JSON fields: joins of version graphs, and documents.
 
+pub mod container;
 pub mod document;
 pub mod fault;
 pub mod graph;

@@ -57,8 +57,8 @@ pub struct PlainTexts {
     budget: crate::text::Budget,
 }
 
-impl PlainTexts {
-    pub fn new() -> Self {
+impl Default for PlainTexts {
+    fn default() -> Self {
         Self {
             budget: crate::text::Budget::new(crate::text::DEFAULT_WORK),
         }
@@ -185,12 +185,7 @@ impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
         Ok(())
     }
 
-    fn replace_list(
-        &mut self,
-        object: &ObjId,
-        old: &[Json],
-        new: &'a [Json],
-    ) -> Result<(), Fault> {
+    fn replace_list(&mut self, object: &ObjId, old: &[Json], new: &'a [Json]) -> Result<(), Fault> {
         for (index, (before, after)) in old.iter().zip(new).enumerate() {
             self.path.push(Step::Element(index));
             self.replace(object, Prop::from(index), before, after)?;
@@ -200,8 +195,7 @@ impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
         let appended = self.elements(new, common)?;
         let surplus = (old.len() - common) as isize;
         if surplus > 0 || !appended.is_empty() {
-            self.transaction
-                .splice(object, common, surplus, appended)?;
+            self.transaction.splice(object, common, surplus, appended)?;
         }
         Ok(())
     }
@@ -290,7 +284,9 @@ pub fn read<'a>(
     match (root.remove(VALUE), root.is_empty()) {
         (Some(value), true) => Ok(value),
         (None, _) => Err(missing()),
-        _ => Err(Fault::corrupt("the root map has other members than the value")),
+        _ => Err(Fault::corrupt(
+            "the root map has other members than the value",
+        )),
     }
 }
 
