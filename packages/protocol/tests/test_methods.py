@@ -441,6 +441,29 @@ def test_messages_never_quote_a_value() -> None:
             assert "secret" not in message
 
 
+def test_a_request_with_very_many_faults_is_refused_without_listing_them() -> None:
+    unknown: JsonObject = {f"k{n}": 1 for n in range(20_000)}
+    begin = DATA["patchouli.artifact.upload.begin@1"]
+
+    assert refusal("patchouli.entity.read@1", {"meta": {}, "data": {"ref": REF, **unknown}}) == (
+        "params have more than 100 faults"
+    )
+    assert refusal(
+        "patchouli.entity.retrieve@1", {"meta": {}, "data": {"query": "q", "types": [1] * 200_000}}
+    ) == ("params.data.types[0] must be a string")
+    assert refusal(
+        "patchouli.artifact.upload.begin@1",
+        {"meta": {}, "data": changed(begin, "metadata.extensions", unknown)},
+    ) == ("params.data.metadata.extensions has too many items")
+
+
+@pytest.mark.clause("errors.opaque")
+def test_a_message_is_short_whatever_a_member_is_called() -> None:
+    data: JsonObject = {"ref": REF, "n" * 100_000: 1}
+
+    assert len(refusal("patchouli.entity.read@1", {"meta": {}, "data": data})) < 200
+
+
 def test_values_and_meta_are_kept_as_the_objects_they_are() -> None:
     value: JsonValue = {"deep": [{"n": 1}]}
 

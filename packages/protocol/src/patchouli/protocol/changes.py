@@ -7,8 +7,8 @@ from typing import Annotated, Literal, TypeAlias
 from patchouli.protocol.entities import Names
 from patchouli.protocol.errors import Reason
 from patchouli.protocol.shapes import (
+    Array,
     Closed,
-    Lax,
     NonEmpty,
     NotificationParams,
     Params,
@@ -17,11 +17,11 @@ from patchouli.protocol.shapes import (
     Token,
     Unique,
 )
-from pydantic import Field
+from pydantic import Field, Strict
 
 ChangeKind: TypeAlias = Literal["created", "updated", "deleted", "conflicted", "resolved"]
 
-ClosedReason: TypeAlias = Annotated[Reason, Lax] | Literal["SERVER_STOPPING"]
+ClosedReason: TypeAlias = Annotated[Reason, Strict(strict=False)] | Literal["SERVER_STOPPING"]
 
 
 class ChangeFilter(Closed):
@@ -89,7 +89,7 @@ class Change(Closed):
     kind: ChangeKind
     head_versions: Annotated[
         tuple[Token, ...],
-        Lax,
+        Array(),
         Field(min_length=1),
         Unique(),
     ]

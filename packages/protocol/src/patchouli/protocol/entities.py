@@ -8,9 +8,9 @@ from patchouli.protocol.constants import DEFAULT_RESULT_ITEMS, MAX_RESULT_ITEMS
 from patchouli.protocol.shapes import (
     ActiveVersion,
     AnyJson,
+    Array,
     Closed,
     DeletedVersion,
-    Lax,
     NonEmpty,
     Params,
     Ref,
@@ -28,7 +28,7 @@ def _merge_duplicates(items: tuple[str, ...]) -> tuple[str, ...]:
 
 Names: TypeAlias = Annotated[
     tuple[NonEmpty, ...],
-    Lax,
+    Array(),
     AfterValidator(_merge_duplicates),
     Field(min_length=1, description="Duplicates count once."),
 ]
@@ -76,7 +76,7 @@ class ReadResultData(Closed):
     """All heads of the entity, ascending by version."""
 
     state: EntityState
-    variants: Annotated[tuple[Version, ...], Lax, Field(min_length=1)]
+    variants: Annotated[tuple[Version, ...], Array(), Field(min_length=1)]
 
 
 class ReadResult(Result):
@@ -103,13 +103,13 @@ class Hit(Closed):
     """One entity found, with all its heads."""
 
     score: Annotated[float, Field(allow_inf_nan=False)]
-    variants: Annotated[tuple[Version, ...], Lax, Field(min_length=1)]
+    variants: Annotated[tuple[Version, ...], Array(), Field(min_length=1)]
 
 
 class RetrieveResultData(Closed):
     """One page."""
 
-    hits: Annotated[tuple[Hit, ...], Lax]
+    hits: Annotated[tuple[Hit, ...], Array()]
 
 
 class RetrieveResult(Result):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
 
-from patchouli.protocol.shapes import AnyJson, Closed, Lax, NonEmpty, OpenObject, Unique
+from patchouli.protocol.shapes import AnyJson, Array, Closed, NonEmpty, OpenObject, Unique
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -29,6 +29,7 @@ TIMESTAMP_PATTERN: Final = (
 )
 EXTENSION_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9][A-Za-z0-9_-]*)+$"
 MEDIA_TYPE_PATTERN: Final = "^[^/]+/[^/]+$"
+MAX_EXTENSIONS: Final = 32
 
 
 class Fact(Closed):
@@ -55,10 +56,19 @@ def _whole_number(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _require_few(extensions: JsonValue) -> JsonValue:
+    # Asked before the members are looked at, because each bad one would be reported.
+    if type(extensions) is dict and len(extensions) > MAX_EXTENSIONS:
+        raise PydanticCustomError("too_long", "too many extensions")
+    return extensions
+
+
 Timestamp: TypeAlias = Annotated[str, Field(pattern=TIMESTAMP_PATTERN)]
 MediaType: TypeAlias = Annotated[str, Field(pattern=MEDIA_TYPE_PATTERN)]
 ExtensionName: TypeAlias = Annotated[str, Field(pattern=EXTENSION_NAME_PATTERN)]
-Extensions: TypeAlias = Annotated[dict[ExtensionName, OpenObject], Field(max_length=32)]
+Extensions: TypeAlias = Annotated[
+    dict[ExtensionName, OpenObject], Field(max_length=MAX_EXTENSIONS), BeforeValidator(_require_few)
+]
 
 
 class KnowledgeRef(Fact):
@@ -128,7 +138,7 @@ class MetadataCore(Fact):
     origin: Origin
     time: FactTime
     lifecycle: Lifecycle
-    provenance: Annotated[tuple[Provenance, ...], Lax, Field(max_length=64)]
+    provenance: Annotated[tuple[Provenance, ...], Array(), Field(max_length=64)]
 
 
 class ArtifactCore(MetadataCore):
@@ -257,7 +267,7 @@ class TemporalSequence(Fact):
     """It is the course of other knowledge; an item may come again."""
 
     kind: Literal["sequence"]
-    items: Annotated[tuple[KnowledgeRef, ...], Lax, Field(min_length=1, max_length=256)]
+    items: Annotated[tuple[KnowledgeRef, ...], Array(), Field(min_length=1, max_length=256)]
 
 
 Temporal: TypeAlias = Annotated[
@@ -277,7 +287,7 @@ class Profile(Fact):
     ownership: Literal["unknown", "world", "agent", "user", "shared"]
     abstraction: Literal["unknown", "instance", "pattern", "concept", "rule"]
     persistence: Literal["unknown", "working", "short_term", "long_term", "permanent"]
-    retrieval: Annotated[tuple[Retrieval, ...], Lax, Field(min_length=1), Unique()]
+    retrieval: Annotated[tuple[Retrieval, ...], Array(), Field(min_length=1), Unique()]
     actionability: Literal["unknown", "informational", "directive", "constraint"]
 
 
@@ -286,11 +296,13 @@ class KnowledgeValue(Fact):
 
     content: Content
     metadata: KnowledgeMetadata
-    artifact: Annotated[tuple[ArtifactRef, ...], Lax, Field(max_length=32), Unique()]
+    artifact: Annotated[tuple[ArtifactRef, ...], Array(), Field(max_length=32), Unique()]
     profile: Profile
 
 
-KnowledgeRefs: TypeAlias = Annotated[tuple[KnowledgeRef, ...], Lax, Field(min_length=1), Unique()]
+KnowledgeRefs: TypeAlias = Annotated[
+    tuple[KnowledgeRef, ...], Array(), Field(min_length=1), Unique()
+]
 
 
 class KnowledgeRelationValue(Fact):

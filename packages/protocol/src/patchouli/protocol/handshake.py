@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from patchouli.protocol.constants import CAPABILITIES, PROTOCOL_VERSION, Capability
 from patchouli.protocol.errors import ErrorCode, RpcError
 from patchouli.protocol.shapes import (
-    Lax,
+    Array,
     NonEmpty,
     Positive,
     Unique,
@@ -37,13 +37,13 @@ class HandshakeParams(_Open):
     client: HandshakeClient
     protocol_versions: Annotated[
         tuple[Annotated[int, Field(ge=1, le=65535)], ...],
-        Lax,
+        Array(),
         Field(min_length=1),
         Unique(),
     ]
     capabilities: Annotated[
         tuple[str, ...],
-        Lax,
+        Array(),
         Unique(),
     ]
 
@@ -71,7 +71,7 @@ class HandshakeResult(_Open):
 
     protocol_version: Literal[1]
     server: HandshakeServer
-    capabilities: Annotated[tuple[str, ...], Lax]
+    capabilities: Annotated[tuple[str, ...], Array()]
     limits: ServerLimits
 
 

@@ -160,6 +160,9 @@ _GATED = (*_ALWAYS, ErrorCode.UNSUPPORTED_CAPABILITY)
 _SELECTED = (*_GATED, ErrorCode.WORK_UNIT_EXPIRED)
 _MUTATION = (*_SELECTED, ErrorCode.VERSION_CONFLICT, ErrorCode.IDEMPOTENCY_CONFLICT)
 
+_MANY_FAULTS = 100
+_LONGEST_NAME = 64  # characters of a member's name that a message repeats
+
 METHODS: Final = _table(
     Method(
         HANDSHAKE,
@@ -318,9 +321,18 @@ def parse_deadline(meta: JsonObject) -> int | None:
 
 
 def explain(error: ValidationError, *, root: str = "params") -> str:
-    """Return what is wrong first, in our own words: the member and what it should be."""
+    """Return what is wrong first, in our own words: the member and what it should be.
+
+    Of a request with very many faults only that is said: the list of them cannot be had in part,
+    and to build it can take seconds.
+    """
+    if error.error_count() > _MANY_FAULTS:
+        return f"{root} have more than {_MANY_FAULTS} faults"
     first = error.errors(include_url=False, include_input=False)[0]
-    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
+    place = "".join(
+        f"[{step}]" if isinstance(step, int) else f".{step[:_LONGEST_NAME]}"
+        for step in first["loc"]
+    )
     return f"{root}{place} {_complaint(first)}"
 
 

@@ -7,10 +7,10 @@ they are not walked, not copied and, coming from `parse_json`, need no further c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 from patchouli.protocol.jsonvalue import MAX_INTEGER
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError, core_schema
 
 if TYPE_CHECKING:
@@ -53,14 +53,24 @@ Token: TypeAlias = Annotated[
 Unsigned: TypeAlias = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Positive: TypeAlias = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
 
-# Two conversions are wanted: of a JSON array to a tuple, and of a text to an enumeration.
-Lax: Final = Strict(strict=False)
-
 
 def _require_unique(items: tuple[object, ...]) -> tuple[object, ...]:
     if len(set(items)) < len(items):
         raise PydanticCustomError("duplicate_item", "an item stands there twice")
     return items
+
+
+class Array:
+    """Marks a tuple that stands in JSON as an array.
+
+    The first bad item ends the reading: a long array of bad items would cost seconds otherwise.
+    """
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        schema = cast("core_schema.TupleSchema", handler(source))
+        return {**schema, "strict": False, "fail_fast": True}
 
 
 class Unique:
