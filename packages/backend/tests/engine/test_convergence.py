@@ -1,4 +1,4 @@
-"""Random concurrent edits: nothing is lost, nothing is there twice, everybody ends with the same."""
+"""Random concurrent edits: nothing is lost, nothing is there twice, all end with the same."""
 
 from __future__ import annotations
 
