@@ -1,14 +1,19 @@
 """Commits, several in one transaction, and the counters they draw from.
 
-A transaction of many commits is synced once. Isolation inside it needs no savepoints: everything
-that can refuse a commit is decided by reading, before its first write. Should a write fail all the
-same (a text that is no JSON, a token used before, no room), the whole transaction is rolled back
-and each of its commits is done again in a transaction of its own; that is rare, and as safe as it
-is simple.
+A transaction of many commits is synced once. Isolation inside it needs no savepoints:
 
-Two commits to one entity see each other in the order in which they came. A deadline is checked
-before the first write of its commit and again before COMMIT; one that passed in between costs the
-transaction, which is done again without it.
+1. The plain commits of the group (a create of one version, one head replaced by one version; each
+   entity once) are done with a few statements for all of them.
+2. The others are done one by one, in the order in which they came. Whatever can refuse one of them
+   is found by reading, before its first write.
+3. If a statement fails all the same, the transaction is rolled back. What step 1 refused is tried
+   again by step 2 alone; what step 2 refused is done again commit by commit, each in a transaction
+   of its own, and the commit that fails there fails alone.
+
+So no commit can take another one with it, and the usual ones pay nothing for that. Two commits to
+one entity see each other in the order in which they came. A deadline is checked when its commit is
+about to be written and again before COMMIT; one that passed in between costs the transaction, which
+is done again without it.
 """
 
 from __future__ import annotations
@@ -24,24 +29,18 @@ from patchouli.provider import (
     OutcomeUnknownError,
     ProviderError,
 )
-from patchouli.provider_sqlite import heads
-from patchouli.provider_sqlite.codec import ids_text
+from patchouli.provider_sqlite import bulk, heads
 from patchouli.provider_sqlite.errors import KIND, translate
 from patchouli.provider_sqlite.lifecycle import read_last_cursor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from patchouli.provider import Clock, Commit
-    from patchouli.provider_sqlite.connection import Connection
+    from patchouli.provider import Clock, Commit, EntityKey
+    from patchouli.provider_sqlite.connection import Connection, SqlValue
 
-INSERT_CHANGE: Final = """
-INSERT INTO change (cursor, scope_id, entity_id, kind, heads, token, event_meta, recorded_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-"""
 FIND_SCOPE: Final = "SELECT scope_id FROM scope WHERE text = ?"
 INSERT_SCOPE: Final = "INSERT INTO scope (text) VALUES (?) RETURNING scope_id"
-MOVE_FRONTIER: Final = "UPDATE scope SET frontier = ?2, frontier_token = ?3 WHERE scope_id = ?1"
 LAST_ENTITY: Final = "SELECT ifnull(max(entity_id), 0) FROM entity"
 FENCE: Final = "UPDATE runtime SET last_cursor = ?"
 
@@ -97,28 +96,35 @@ class Ledger:
             self._connection.execute("ROLLBACK")
 
     def _publish_group(self, commits: Sequence[Commit]) -> Sequence[Result]:
-        results: dict[int, Result] = {}
-        waiting = dict(enumerate(commits))
+        results: list[Result] = [LOST] * len(commits)
+        waiting = list(range(len(commits)))
+        with_bulk = len(commits) > 1
         while True:
-            group = _Group(self._connection, self)
+            group = _Group(self._connection, self, commits, results)
             self._connection.execute("BEGIN IMMEDIATE")
-            for index, commit in waiting.items():
-                results[index] = group.apply(commit)
+            try:
+                group.apply(waiting, with_bulk=with_bulk)
+            except apsw.ConstraintError:
+                if not with_bulk:
+                    raise
+                self.roll_back()
+                with_bulk = False
+                continue
             late = [
                 index
-                for index, commit in waiting.items()
-                if isinstance(results[index], Committed) and self.is_late(commit)
+                for index in waiting
+                if self.is_late(commits[index]) and isinstance(results[index], Committed)
             ]
             if not late:
                 break
             self.roll_back()
             for index in late:
                 results[index] = _past_deadline()
-                del waiting[index]
+            waiting = [index for index in waiting if index not in late]
         group.move_frontiers()
         self._commit(group)
         self._adopt(group)
-        return [results[index] for index in range(len(commits))]
+        return results
 
     def _commit(self, group: _Group) -> None:
         """End the transaction durably, or raise with the certainty that it left nothing behind.
@@ -154,16 +160,93 @@ class Ledger:
 class _Group:
     """The commits of one transaction, and what they count until it is committed."""
 
-    def __init__(self, connection: Connection, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        ledger: Ledger,
+        commits: Sequence[Commit],
+        results: list[Result],
+    ) -> None:
         self._connection = connection
         self._ledger = ledger
+        self._commits = commits
+        self._results = results
         self._frontiers: dict[int, tuple[int, str]] = {}
         self.scope_ids: dict[str, int] = {}
         self.last_cursor = ledger.last_cursor
         self.last_entity = ledger.last_entity
 
-    def apply(self, commit: Commit) -> Result:
-        """Do one commit in the open transaction, or say why not and write nothing."""
+    def apply(self, indexes: Sequence[int], *, with_bulk: bool) -> None:
+        """Do the commits of these indexes in the open transaction and note their results."""
+        rest = self._apply_plain(indexes) if with_bulk else indexes
+        for index in rest:
+            self._results[index] = self._apply_one(self._commits[index])
+
+    def move_frontiers(self) -> None:
+        """Write the new frontier of every scope of the group, once per scope."""
+        cells: list[SqlValue] = []
+        for scope_id, (cursor, token) in self._frontiers.items():
+            cells += (scope_id, cursor, token)
+        bulk.MOVE_FRONTIERS.run(self._connection, cells)
+
+    def _apply_plain(self, indexes: Sequence[int]) -> list[int]:
+        """Do the plain commits with few statements; return the indexes of the others, in order."""
+        creates: list[int] = []
+        updates: list[int] = []
+        rest: list[int] = []
+        seen: set[EntityKey] = set()
+        for index in indexes:
+            commit = self._commits[index]
+            if commit.key in seen or self._ledger.is_late(commit):
+                rest.append(index)
+            elif bulk.is_plain_create(commit):
+                creates.append(index)
+            elif bulk.is_plain_update(commit):
+                updates.append(index)
+            else:
+                rest.append(index)
+            seen.add(commit.key)
+        rows = self._create_plain(creates) + self._update_plain(updates)
+        bulk.append_changes(self._connection, rows)
+        for cursor, scope_id, _, commit in rows:
+            self._frontiers[scope_id] = (cursor, commit.causal_token)
+        return rest
+
+    def _create_plain(self, indexes: Sequence[int]) -> list[bulk.Row]:
+        rows: list[bulk.Row] = []
+        for index in indexes:
+            commit = self._commits[index]
+            scope = self._find_scope(commit.key.scope)
+            scope_id = self._create_scope(commit.key.scope) if scope is None else scope
+            self.last_cursor += 1
+            self.last_entity += 1
+            rows.append((self.last_cursor, scope_id, self.last_entity, commit))
+            self._results[index] = Committed(cursor=Cursor(self.last_cursor))
+        bulk.insert_entities(self._connection, rows)
+        return rows
+
+    def _update_plain(self, indexes: Sequence[int]) -> list[bulk.Row]:
+        asked: list[tuple[int, Commit]] = []
+        for index in indexes:
+            commit = self._commits[index]
+            asked.append((self._find_scope(commit.key.scope) or 0, commit))
+        states = bulk.read_single_heads(self._connection, asked)
+        rows: list[bulk.Row] = []
+        for position, (index, (scope_id, commit)) in enumerate(zip(indexes, asked, strict=True)):
+            state = states.get(position)
+            if state is None or state.version != commit.expected_heads[0]:
+                self._results[index] = LOST
+            elif state.has_new_version:
+                self._results[index] = heads.misuse("a new version exists already")
+            else:
+                self.last_cursor += 1
+                rows.append((self.last_cursor, scope_id, state.entity_id, commit))
+                self._results[index] = Committed(cursor=Cursor(self.last_cursor))
+        bulk.replace_heads(self._connection, rows)
+        return rows
+
+    def _apply_one(self, commit: Commit) -> Result:
+        """Do one commit, or say why not and write nothing."""
         scope = self._find_scope(commit.key.scope)
         state = heads.ABSENT if scope is None else heads.read_state(self._connection, scope, commit)
         if state.heads != frozenset(commit.expected_heads):
@@ -183,29 +266,9 @@ class _Group:
         heads.replace(
             self._connection, commit, state, scope_id=scope_id, entity_id=entity_id, cursor=cursor
         )
-        self._append_change(commit, scope_id, entity_id, cursor)
-        return Committed(cursor=Cursor(cursor))
-
-    def move_frontiers(self) -> None:
-        """Write the new frontier of every scope of the group, once per scope."""
-        for scope_id, (cursor, token) in self._frontiers.items():
-            self._connection.execute(MOVE_FRONTIER, (scope_id, cursor, token))
-
-    def _append_change(self, commit: Commit, scope_id: int, entity_id: int, cursor: int) -> None:
-        self._connection.execute(
-            INSERT_CHANGE,
-            (
-                cursor,
-                scope_id,
-                entity_id,
-                commit.kind.value,
-                ids_text(commit.head_versions),
-                commit.causal_token,
-                commit.event_meta_json,
-                commit.recorded_at_unix_ms,
-            ),
-        )
+        bulk.append_changes(self._connection, [(cursor, scope_id, entity_id, commit)])
         self._frontiers[scope_id] = (cursor, commit.causal_token)
+        return Committed(cursor=Cursor(cursor))
 
     def _find_scope(self, text: str) -> int | None:
         found = self.scope_ids.get(text)

@@ -115,15 +115,15 @@ def require_consistent(commit: Commit) -> None:
     """
     heads = commit.head_versions
     if not heads or len(set(heads)) != len(heads):
-        raise _misuse("the new heads are empty or repeated")
+        raise misuse("the new heads are empty or repeated")
     later = {version.id for version in commit.new_versions}
     if len(later) != len(commit.new_versions):
-        raise _misuse("a new version is repeated")
+        raise misuse("a new version is repeated")
     for version in commit.new_versions:
         if (version.state is VersionState.ACTIVE) != (version.value_json is not None):
-            raise _misuse("an active version needs a value and a deleted one has none")
+            raise misuse("an active version needs a value and a deleted one has none")
         if not later.isdisjoint(version.parents):
-            raise _misuse("a version is older than its parent")
+            raise misuse("a version is older than its parent")
         later.discard(version.id)
 
 
@@ -135,19 +135,19 @@ def require_known(connection: Connection, commit: Commit, state: EntityState) ->
     """
     new = {version.id for version in commit.new_versions}
     if not new.isdisjoint(state.heads):
-        raise _misuse("a new version exists already")
+        raise misuse("a new version exists already")
     if not state.heads.union(new).issuperset(commit.head_versions):
-        raise _misuse("a head is neither a new version nor a present head")
+        raise misuse("a head is neither a new version nor a present head")
     parents = {parent for version in commit.new_versions for parent in version.parents}
     older = parents - new - state.heads
     if state.entity_id is None:
         if older:
-            raise _misuse("a parent is unknown")
+            raise misuse("a parent is unknown")
         return
     wanted = ids_text(older | new)
     known = {row[0] for row in connection.execute(KNOWN, (state.entity_id, wanted))}
     if known != older:
-        raise _misuse("a parent is unknown or a new version exists already")
+        raise misuse("a parent is unknown or a new version exists already")
 
 
 def replace(
@@ -245,5 +245,6 @@ def _content(version: Version) -> tuple[int, str, int, str | None]:
     )
 
 
-def _misuse(detail: str) -> MisuseError:
+def misuse(detail: str) -> MisuseError:
+    """Return the failure of a commit that contradicts itself or the store."""
     return MisuseError(KIND, "commit", detail)
