@@ -142,7 +142,7 @@ PROFILE: JsonObject = {
     "actionability": "informational",
 }
 KNOWLEDGE: JsonObject = {
-    "content": {"kind": "text", "text": "Mira prefers window seats"},
+    "content": {"kind": "text", "text": "Mira likes to sit by the window"},
     "metadata": metadata("patchouli.knowledge@1"),
     "artifact": [{"type": "artifact", "id": "plan-1", "role": "source"}],
     "profile": PROFILE,

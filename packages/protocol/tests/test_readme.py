@@ -106,5 +106,5 @@ def test_the_example_with_models_runs() -> None:
     assert printed.getvalue() == "7e33\n"
     assert names["params"] == {
         "meta": {"workspace_id": "atlas", "user_id": "mira"},
-        "data": {"type": "memo", "id": None, "value": {"line": "water the ferns"}},
+        "data": {"type": "memo", "id": None, "value": {"line": "order seed trays"}},
     }

@@ -8,8 +8,7 @@ feed; nothing is held. Whether a line is JSON is not its business.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from patchouli.protocol.constants import MAX_REQUEST_BYTES
 
@@ -22,8 +21,7 @@ _BLANKS = b" \t\r"  # JSON white space that can stand inside a line
 _BLANK = b"!"  # orders after every line that begins with one of them, before every JSON value
 
 
-@dataclass(frozen=True, slots=True)
-class Oversized:
+class Oversized(NamedTuple):
     """Stands in the place of a line that was longer than the limit and is not kept."""
 
     limit_bytes: int
