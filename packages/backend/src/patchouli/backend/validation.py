@@ -7,6 +7,7 @@ are immutable and may be used from any thread.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,14 @@ from patchouli.backend.config.places import Place
 from patchouli.backend.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from patchouli.backend.config.models import JsonSchema, Policy
     from patchouli.provider import Json
+
+
+_SHOWN_VALUES = 10  # of a list in a message
+_SHOWN_CHARACTERS = 80  # of a value in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,7 @@ class SchemaValidator:
             return Violation(
                 pointer=Place(tuple(error.instance_path)).pointer,
                 keyword=error.kind.name,
-                problem=_worded(error.kind),
+                problem=_worded(error.kind, keyword=error.schema_path[-1:]),
             )
         return None
 
@@ -94,22 +99,22 @@ class ValueValidators:
 _Kind = jsonschema_rs.ValidationErrorKind
 
 
-def _worded(kind: jsonschema_rs.ValidationErrorKind) -> str:
+def _worded(kind: jsonschema_rs.ValidationErrorKind, *, keyword: list[str | int]) -> str:
     """Return what `kind` means, naming the schema's demand and never the value."""
     match kind:
         case _Kind.Required(property=name):
-            return f'has no member "{name}", which is required'
+            return f"has no member {_shown(name)}, which is required"
         case (
             _Kind.AdditionalProperties(unexpected=names)
             | _Kind.UnevaluatedProperties(unexpected=names)
         ):
-            return f"has members that are not allowed: {', '.join(sorted(names))}"
+            return f"has members that are not allowed: {_listed(sorted(names))}"
         case _Kind.Type(types=types):
             return f"must be of type {' or '.join(types)}"
         case _Kind.Constant(expected_value=value):
-            return f"must be {value!r}"
+            return f"must be {_shown(value)}"
         case _Kind.Enum(options=options):
-            return f"must be one of {', '.join(map(repr, options))}"
+            return f"must be one of {_listed(options)}"
         case _Kind.OneOfNotValid() | _Kind.AnyOf():
             return "fits none of the alternatives that are allowed here"
         case _Kind.OneOfMultipleValid():
@@ -137,10 +142,23 @@ def _worded(kind: jsonschema_rs.ValidationErrorKind) -> str:
         case _Kind.MultipleOf(multiple_of=factor):
             return f"must be a multiple of {factor}"
         case _Kind.Pattern(pattern=pattern):
-            return f"must match the pattern {pattern}"
+            return f"must match the pattern {_shown(pattern)}"
         case _Kind.UniqueItems():
             return "must not hold an item twice"
+        case _Kind.FalseSchema() if keyword == ["additionalProperties"]:
+            return "must not have any member"
         case _Kind.FalseSchema():
             return "is not allowed"
         case _:
             return f'does not satisfy "{kind.name}" of its schema'
+
+
+def _listed(values: Sequence[object]) -> str:
+    shown = ", ".join(map(_shown, values[:_SHOWN_VALUES]))
+    return shown + (", …" if len(values) > _SHOWN_VALUES else "")
+
+
+def _shown(value: object) -> str:
+    """Return `value` as JSON, cut short: names of members come from requests and may be long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
