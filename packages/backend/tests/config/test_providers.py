@@ -86,8 +86,8 @@ def test_valid_file_is_parsed(policy: Policy) -> None:
 def test_database_counts_from_the_directory_of_the_file() -> None:
     relative, absolute = LocalProvider(database="data/p.db"), LocalProvider(database="/srv/p.db")
 
-    assert relative.database_path(Path("/home/mira")) == Path("/home/mira/data/p.db")
-    assert absolute.database_path(Path("/home/mira")) == Path("/srv/p.db")
+    assert relative.database_path(Path("/example")) == Path("/example/data/p.db")
+    assert absolute.database_path(Path("/example")) == Path("/srv/p.db")
 
 
 SHARED = "providers.shared"

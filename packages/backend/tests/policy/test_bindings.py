@@ -5,12 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.backend import UNBOUND, InvalidRequestError, Selector, load_policy
-from patchouli.backend.policy.bindings import (
-    AliasBinder,
-    compile_pointer,
-    is_member_pointer,
-    resolve,
-)
+from patchouli.backend.pointers import compile_pointer, is_member_pointer, resolve
+from patchouli.backend.policy.bindings import AliasBinder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

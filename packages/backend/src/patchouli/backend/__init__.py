@@ -46,7 +46,7 @@ from patchouli.backend.errors import (
     WorkUnitExpiredError,
 )
 from patchouli.backend.limits import Limits
-from patchouli.backend.policy.bindings import UNBOUND, Unbound
+from patchouli.backend.pointers import UNBOUND, Unbound
 from patchouli.backend.policy.capabilities import (
     ENGINE_CAPABILITIES,
     CapabilityFinding,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from patchouli.backend.canonical import canonical, canonical_bytes
 from patchouli.backend.errors import InvalidRequestError
-from patchouli.backend.policy.bindings import is_member_pointer
+from patchouli.backend.pointers import is_member_pointer
 from patchouli.protocol import JsonParseError, parse_json
 from patchouli.provider import Filter, Operator, Order, Position
 

@@ -21,7 +21,7 @@ from patchouli.backend.config.models import (
     SharedSnapshot,
 )
 from patchouli.backend.config.places import Place
-from patchouli.backend.policy.bindings import compile_pointer
+from patchouli.backend.pointers import compile_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,7 +23,7 @@ from patchouli.backend.config.models import (
 )
 from patchouli.backend.config.places import Place, quoted
 from patchouli.backend.errors import ConfigurationError
-from patchouli.backend.policy.bindings import compile_pointer, is_member_pointer
+from patchouli.backend.pointers import compile_pointer, is_member_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

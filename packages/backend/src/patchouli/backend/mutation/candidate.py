@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import orjson
 from patchouli.backend.errors import InvalidRequestError
-from patchouli.backend.policy.bindings import UNBOUND
+from patchouli.backend.pointers import UNBOUND
 from patchouli.provider import Version, VersionId, VersionState
 
 if TYPE_CHECKING:
     from typing import Literal
 
-    from patchouli.backend.policy.bindings import Unbound
+    from patchouli.backend.pointers import Unbound
     from patchouli.provider import Json
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import orjson
 from patchouli.automerge import JoinNode
 from patchouli.backend.canonical import canonical, jeq
-from patchouli.backend.policy.bindings import UNBOUND, compile_pointer, resolve
+from patchouli.backend.pointers import UNBOUND, compile_pointer, resolve
 from patchouli.provider import INTEGER_MAX, DivergenceNode, GraphNode, VersionId, walk
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from patchouli.backend.config.models import MergeRule
     from patchouli.backend.mutation.candidate import Candidate
-    from patchouli.backend.policy.bindings import Tokens
+    from patchouli.backend.pointers import Tokens
     from patchouli.provider import Json
 
 _AFTER_ALL_STORED = (INTEGER_MAX, 0)

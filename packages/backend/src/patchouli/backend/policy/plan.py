@@ -19,7 +19,7 @@ from patchouli.backend.config.models import (
     SharedSnapshot,
 )
 from patchouli.backend.errors import InvalidRequestError
-from patchouli.backend.policy.bindings import UNBOUND, Unbound
+from patchouli.backend.pointers import UNBOUND, Unbound
 from patchouli.backend.policy.keys import KeyDeriver
 from patchouli.provider import CausalToken, Consistency, SessionRequirement, Source, WorkUnit
 
