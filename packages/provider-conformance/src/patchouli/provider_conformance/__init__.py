@@ -1,1 +1,112 @@
-"""Conformance suite and in-memory model for Patchouli providers."""
+"""Conformance suite and in-memory model for Patchouli providers.
+
+Names are loaded when they are first used: pytest imports this package in every project that has it
+installed, for its plugin alone, and the plugin must run before the suite is loaded.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from patchouli.provider_conformance.builders import ManualClock
+    from patchouli.provider_conformance.machine import MACHINE_SETTINGS, ProviderMachine
+    from patchouli.provider_conformance.model import EVERYTHING, ModelProvider, ModelStorage
+    from patchouli.provider_conformance.suite.base import (
+        Abandon,
+        OpenProvider,
+        ProviderSuite,
+        Reopen,
+        Start,
+    )
+    from patchouli.provider_conformance.suite.cancellation import CancellationConformance
+    from patchouli.provider_conformance.suite.changes import ChangesConformance
+    from patchouli.provider_conformance.suite.consistency import (
+        CausalConformance,
+        SessionConformance,
+        SourceConformance,
+    )
+    from patchouli.provider_conformance.suite.deadlines import DeadlineConformance
+    from patchouli.provider_conformance.suite.divergence import DivergenceConformance
+    from patchouli.provider_conformance.suite.entities import EntityConformance
+    from patchouli.provider_conformance.suite.heads import HeadsConformance
+    from patchouli.provider_conformance.suite.lifecycle import LifecycleConformance
+    from patchouli.provider_conformance.suite.matching import (
+        FilterConformance,
+        PointerConformance,
+        TextConformance,
+    )
+    from patchouli.provider_conformance.suite.ordering import OrderConformance
+    from patchouli.provider_conformance.suite.refusals import RefusalConformance
+    from patchouli.provider_conformance.suite.retrieval import RetrievalConformance
+    from patchouli.provider_conformance.suite.waiting import WaitingConformance
+
+_HOMES = {
+    "EVERYTHING": "model",
+    "MACHINE_SETTINGS": "machine",
+    "Abandon": "suite.base",
+    "CancellationConformance": "suite.cancellation",
+    "CausalConformance": "suite.consistency",
+    "ChangesConformance": "suite.changes",
+    "DeadlineConformance": "suite.deadlines",
+    "DivergenceConformance": "suite.divergence",
+    "EntityConformance": "suite.entities",
+    "FilterConformance": "suite.matching",
+    "HeadsConformance": "suite.heads",
+    "LifecycleConformance": "suite.lifecycle",
+    "ManualClock": "builders",
+    "ModelProvider": "model",
+    "ModelStorage": "model",
+    "OpenProvider": "suite.base",
+    "OrderConformance": "suite.ordering",
+    "PointerConformance": "suite.matching",
+    "ProviderMachine": "machine",
+    "ProviderSuite": "suite.base",
+    "RefusalConformance": "suite.refusals",
+    "Reopen": "suite.base",
+    "RetrievalConformance": "suite.retrieval",
+    "SessionConformance": "suite.consistency",
+    "SourceConformance": "suite.consistency",
+    "Start": "suite.base",
+    "TextConformance": "suite.matching",
+    "WaitingConformance": "suite.waiting",
+}
+
+__all__ = [
+    "EVERYTHING",
+    "MACHINE_SETTINGS",
+    "Abandon",
+    "CancellationConformance",
+    "CausalConformance",
+    "ChangesConformance",
+    "DeadlineConformance",
+    "DivergenceConformance",
+    "EntityConformance",
+    "FilterConformance",
+    "HeadsConformance",
+    "LifecycleConformance",
+    "ManualClock",
+    "ModelProvider",
+    "ModelStorage",
+    "OpenProvider",
+    "OrderConformance",
+    "PointerConformance",
+    "ProviderMachine",
+    "ProviderSuite",
+    "RefusalConformance",
+    "Reopen",
+    "RetrievalConformance",
+    "SessionConformance",
+    "SourceConformance",
+    "Start",
+    "TextConformance",
+    "WaitingConformance",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the module that it lives in."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -226,14 +226,21 @@ class DivergenceConformance(ProviderSuite):
     async def test_a_base_beyond_the_bound_of_the_walk_has_no_base(
         self, provider: Provider
     ) -> None:
-        await committed(provider, create(A, "v0"))
-        await line(provider, A, 0, WALK_LIMIT + 1)
+        width, near, far = 64, 60, WALK_LIMIT // 64 + 1
+        await committed(provider, create(A, "root"))
+        parents, heads = ["root"] * width, ["root"]
+        for layer in range(far):
+            names = [f"v{layer}-{n}" for n in range(width)]
+            new = [version(n, parents=[p]) for n, p in zip(names, parents, strict=True)]
+            await committed(provider, commit(A, *new, expected=heads))
+            parents = heads = names
+            if layer + 1 == near:
+                within = await diverged(provider, "root")
+                assert within is not None
+                assert within.base == "root"
+                assert shape(within) == {"root": ()} | dict.fromkeys(names, ("root",))
 
-        near = await diverged(provider, "v2")
-        far = await diverged(provider, "v0")
+        beyond = await diverged(provider, "root")
 
-        assert near is not None
-        assert near.base == "v2"
-        assert shape(near) == {"v2": (), f"v{WALK_LIMIT + 1}": ("v2",)}
-        assert far is not None
-        assert far.base is None
+        assert beyond is not None
+        assert beyond.base is None

@@ -46,7 +46,7 @@ NEEDLES = [
     *["e\nt", "\n", "\\n", "🎉", "🎉🎉", "🎉🎉🎉", "y 🎉", "école", "ÉCOLE", "ecole", "é", "É"],
     *["strasse", "straße", "STRAẞE", "ß", "ẞ", "ss", "istanbul", "İSTANBUL", "i̇stanbul", "İ"],
     *["ısparta", "ISPARTA", "ı", "οδοσ", "οδος", "ΟΔΟΣ", "σ", "ς", "Σ", "οδός", "δός"],  # noqa: RUF001 - the letters are the point
-    *["дом у", "МОРЯ", "東京", "京都", "都", "東京都に", "行く東", "苹果", "欢苹", "我", "我喜欢"],
+    *["ДоМ ", "МОРЯ", "東京", "京都", "都", "東京都に", "行く東", "苹果", "欢苹", "我", "我喜欢"],
     *["colour", "SHADE", "shade", "colour.shade", "true", "null", "3.14", "42", "3.141590", "tru"],
     *["and", "AND dogs", "cats AND", "OR", "NOT fish", "not", "a text", "needle in", "ipsum lorem"],
     *["{", "}", '":"', ",", "text", "tex", "te", "xt", "(", ")", "^", "-", "+", ":", "a*", "appl*"],

@@ -1,0 +1,426 @@
+"""Any provider against the model: random histories, and the same answers from both.
+
+An adapter inherits `ProviderMachine`, says how to open a provider on storage of its own, and lets
+pytest run its `TestCase`. A difference shrinks to a short list of the calls that lead to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from patchouli.provider import (
+    CausalToken,
+    ChangesPlan,
+    Commit,
+    Committed,
+    Cursor,
+    EntityKey,
+    Filter,
+    Json,
+    Operator,
+    Order,
+    Page,
+    ProviderError,
+    RetrievePlan,
+    ScopeText,
+    Version,
+    VersionState,
+    change_kind,
+)
+from patchouli.provider_conformance.asking import page_of, position_of
+from patchouli.provider_conformance.builders import (
+    FOREVER,
+    LATE,
+    NEVER,
+    OTHER_SCOPE,
+    SCOPE,
+    ManualClock,
+    changes,
+    commit,
+    entity,
+    read,
+    retrieve,
+    tombstone,
+    version,
+    where,
+)
+from patchouli.provider_conformance.comparing import Answer, Cursors, SameCursors, comparable
+from patchouli.provider_conformance.invariants import check_visible_state
+from patchouli.provider_conformance.model import ModelProvider, ModelStorage
+from patchouli.provider_conformance.tables import View
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from patchouli.provider import Clock, Provider
+
+    Question = Callable[[Provider, Cursors], Awaitable[Answer]]
+
+KEYS = [entity("a"), entity("b"), entity("a", kind="task"), entity("a", scope=OTHER_SCOPE)]
+VALUES: list[Json] = [
+    {"text": "red apple", "n": 1},
+    {"text": "Green APPLE", "n": 2, "tags": ["a", "b"]},
+    {"text": "pear", "n": 1.0, "deep": {"a/b": [True, None]}},
+    {"n": None, "tags": [1, {"n": 1}]},
+    "apple",
+    ["apple", 3, "Straße ὈΔΌΣ"],
+]
+TEXTS = ["apple", "a", "pe", "red", "APPLE p", "straße", "ὀδός", "n", "null", "1"]
+POINTERS = ["/n", "/text", "/tags", "/tags/0", "/deep/a~1b/0", "/0"]
+OPERANDS: list[Json] = [1, 1.5, "pear", "a", True, None, ["a", "b"], {"n": 1.0}]
+
+
+def titled(text: str) -> Json:
+    """Return a value that holds `text`."""
+    return {"text": text}
+
+
+keys = st.sampled_from(KEYS)
+values: st.SearchStrategy[Json] = st.sampled_from(VALUES) | st.builds(titled, st.text(max_size=6))
+deadlines = st.sampled_from([None, None, None, NEVER, LATE])
+texts = st.none() | st.sampled_from(TEXTS) | st.text(min_size=1, max_size=3)
+filters = st.lists(
+    st.builds(
+        where, st.sampled_from(POINTERS), st.sampled_from(Operator), st.sampled_from(OPERANDS)
+    ),
+    max_size=2,
+)
+some_ids = st.none() | st.frozensets(st.sampled_from(["a", "b", "c"]))
+some_types = st.none() | st.frozensets(st.sampled_from(["note", "task", "other"]))
+
+
+class ProviderMachine(RuleBasedStateMachine):
+    """One provider and the model beside it; every rule asks both and compares."""
+
+    can_abandon: ClassVar[bool] = False
+    """Whether `abandon` is given; without it there are no crashes in the histories."""
+
+    provider: Provider
+    model: ModelProvider
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runner = asyncio.Runner()
+        self.clock = ManualClock()
+        self.storage = ModelStorage()
+        self.cursors = Cursors()
+        self.versions: dict[EntityKey, list[str]] = {key: [] for key in KEYS}
+        self.serial = 0
+        self.cutoff = 0
+
+    def open_provider(self, clock: Clock) -> Provider:
+        """Construct a provider, each time on the same storage that belongs to this machine."""
+        raise NotImplementedError
+
+    async def abandon(self, provider: Provider) -> None:
+        """Drop `provider` without a clean stop; see `can_abandon`."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Remove the storage of this machine."""
+
+    @initialize()
+    def start(self) -> None:
+        """Start both."""
+        provider = self.open_provider(self.clock)
+        self.model = ModelProvider(self.storage, self.clock, capabilities=provider.capabilities())
+        self.provider = provider
+        self.ask(lambda p, _: p.initialize(FOREVER))
+
+    @rule(key=keys, value=values, deadline=deadlines)
+    def create(self, key: EntityKey, value: Json, deadline: int | None) -> None:
+        """Create an entity, which may exist already."""
+        new = version(self.fresh_id(), value, recorded_at_unix_ms=self.clock.unix_ms())
+        self.write(key, [new], expected=[], heads=[new.id], deadline=deadline)
+
+    @rule(
+        key=keys,
+        value=st.none() | values,
+        is_stale=st.booleans(),
+        deadline=deadlines,
+        data=st.data(),
+    )
+    def update(
+        self,
+        key: EntityKey,
+        value: Json,
+        *,
+        is_stale: bool,
+        deadline: int | None,
+        data: st.DataObject,
+    ) -> None:
+        """Replace some versions by a new one (or a tombstone); the other heads stay."""
+        known, heads = self.versions[key], self.heads(key)
+        bases = data.draw(some_of(known, at_least=min(len(known), 1)), label="bases")
+        expected = data.draw(some_of([*known, "ghost"]), label="expected") if is_stale else heads
+        at = self.clock.unix_ms()
+        new = (
+            tombstone(self.fresh_id(), parents=bases, recorded_at_unix_ms=at)
+            if value is None
+            else version(self.fresh_id(), value, parents=bases, recorded_at_unix_ms=at)
+        )
+        stays = [head for head in heads if head not in bases]
+        after = data.draw(st.permutations([*stays, new.id]), label="heads")
+        self.write(key, [new], expected=expected, heads=after, bases=bases, deadline=deadline)
+
+    @rule(key=keys, count=st.integers(1, 3), value=values)
+    def join(self, key: EntityKey, count: int, value: Json) -> None:
+        """Replace all heads by versions derived from all of them."""
+        heads = self.heads(key)
+        at = self.clock.unix_ms()
+        new = [
+            version(self.fresh_id(), value, parents=heads, recorded_at_unix_ms=at)
+            for _ in range(count)
+        ]
+        self.write(key, new, expected=heads, heads=[v.id for v in new], bases=heads)
+
+    @rule(key=keys, data=st.data())
+    def drop_heads(self, key: EntityKey, data: st.DataObject) -> None:
+        """Keep some of the heads, or none of them, and add nothing."""
+        heads = self.heads(key)
+        stays = data.draw(some_of(heads), label="stays")
+        self.write(key, [], expected=heads, heads=stays)
+
+    @rule(
+        key=keys,
+        wrong=st.sampled_from(["parent", "head", "version", "token", "value", "repeated head"]),
+    )
+    def contradict(self, key: EntityKey, wrong: str) -> None:
+        """Commit what no store may keep."""
+        heads, known = self.heads(key), self.versions[key]
+        name = self.fresh_id()
+        new = version(name, parents=["ghost"] if wrong == "parent" else heads)
+        after = [name, "ghost"] if wrong == "head" else [name]
+        if wrong == "repeated head":
+            after = [name, name]
+        if wrong == "version" and known:
+            new, after = version(known[0], parents=heads), [known[0]]
+        if wrong == "value":
+            new = replace(new, value_json=None)
+        plan = self.commit_of(key, [new], expected=heads, heads=after)
+        used = list(self.storage.tables.tokens)
+        if wrong == "token" and used:
+            plan = replace(plan, causal_token=used[0])
+        self.ask(lambda p, _: p.commit(plan))
+
+    @rule(key=keys, data=st.data(), with_divergence=st.booleans())
+    def read(self, key: EntityKey, data: st.DataObject, *, with_divergence: bool) -> None:
+        """Read heads, bases and perhaps the divergence."""
+        others = [] if with_divergence else ["ghost", *self.versions[KEYS[0]]]
+        names = list(dict.fromkeys([*self.versions[key], *others]))
+        bases = data.draw(some_of(names), label="bases")
+        plan = read(key, *bases, with_divergence=with_divergence)
+        self.ask(lambda p, _: p.read(plan))
+
+    @rule(
+        scope=st.sampled_from([SCOPE, OTHER_SCOPE]),
+        order=st.sampled_from(Order),
+        limit=st.integers(1, 4),
+        limit_bytes=st.sampled_from([1 << 20, 1]),
+        types=some_types,
+        ids=some_ids,
+        text=texts,
+        conditions=filters,
+    )
+    def retrieve(
+        self,
+        scope: ScopeText,
+        order: Order,
+        limit: int,
+        limit_bytes: int,
+        types: frozenset[str] | None,
+        ids: frozenset[str] | None,
+        text: str | None,
+        conditions: list[Filter],
+    ) -> None:
+        """Retrieve all pages of a query."""
+        plan = retrieve(
+            scope=scope,
+            order=order,
+            limit=limit,
+            limit_bytes=limit_bytes,
+            types=None if types is None else tuple(sorted(types)),
+            ids=ids,
+            text=text,
+            filters=tuple(conditions),
+        )
+        self.ask(lambda p, _: every_page(p, plan))
+
+    @rule(
+        scope=st.sampled_from([SCOPE, OTHER_SCOPE]),
+        after=st.integers(0, 30),
+        limit=st.integers(1, 4),
+        types=some_types,
+        ids=some_ids,
+        older_than_ms=st.none() | st.integers(-1, 10),
+    )
+    def read_changes(
+        self,
+        scope: ScopeText,
+        after: int,
+        limit: int,
+        types: frozenset[str] | None,
+        ids: frozenset[str] | None,
+        older_than_ms: int | None,
+    ) -> None:
+        """Read a page of changes; the cut-off of retention never goes back."""
+        if older_than_ms is not None:
+            self.cutoff = max(self.cutoff, self.clock.unix_ms() - older_than_ms)
+        plan = changes(
+            scope=scope, limit=limit, types=types, ids=ids, retained_after_unix_ms=self.cutoff
+        )
+        self.ask(lambda p, cursors: page_after(p, plan, cursors.to_provider(Cursor(after))))
+
+    @rule(by_ms=st.integers(-20, 20))
+    def move_clock(self, by_ms: int) -> None:
+        """Set the clock ahead, or back where no unit waits for its end."""
+        is_steady = self.model.capabilities().work_units
+        self.clock.now_unix_ms += abs(by_ms) if is_steady else by_ms
+
+    @rule()
+    def checkpoint(self) -> None:
+        """Flush."""
+        self.ask(lambda p, _: p.checkpoint())
+
+    @rule()
+    def restart(self) -> None:
+        """Stop both cleanly and start them again."""
+        self.ask(lambda p, _: p.shutdown())
+        self.start()
+
+    @precondition(lambda self: self.can_abandon)
+    @rule()
+    def crash(self) -> None:
+        """Drop both without a clean stop and start them again."""
+        self.model.abandon()
+        self._runner.run(self.abandon(self.provider))
+        self.start()
+
+    @invariant()
+    def heads_agree(self) -> None:
+        """Both have the same heads of every entity, at the same frontier."""
+        for key in KEYS:
+            self.ask(lambda p, _, key=key: p.read(read(key)))
+
+    def teardown(self) -> None:
+        """Look at the whole of what shows, then stop and remove everything."""
+        try:
+            if hasattr(self, "provider"):
+                if self.cutoff == 0:
+                    for scope in (SCOPE, OTHER_SCOPE):
+                        self._runner.run(check_visible_state(self.provider, scope))
+                self.ask(lambda p, _: p.shutdown())
+        finally:
+            self._runner.close()
+            self.discard()
+
+    def write(
+        self,
+        key: EntityKey,
+        new: Sequence[Version],
+        *,
+        expected: Sequence[str],
+        heads: Sequence[str],
+        bases: Sequence[str] = (),
+        deadline: int | None = None,
+    ) -> None:
+        """Commit, and remember the versions that were published."""
+        plan = self.commit_of(key, new, expected=expected, heads=heads)
+        plan = replace(
+            plan,
+            deadline_unix_ms=deadline,
+            base_versions=tuple(read(key, *bases).base_versions),
+            with_divergence=True,
+        )
+        answer = self.ask(lambda p, _: p.commit(plan))
+        if isinstance(answer, Committed):
+            self.versions[key] += [v.id for v in new]
+
+    def commit_of(
+        self,
+        key: EntityKey,
+        new: Sequence[Version],
+        *,
+        expected: Sequence[str],
+        heads: Sequence[str],
+    ) -> Commit:
+        """Return a commit with a token of its own and the kind that follows from the heads."""
+        deleted = {v.id for v in new if v.state is VersionState.DELETED}
+        kind = change_kind(
+            previous_heads=len(self.heads(key)),
+            new_heads=len(heads),
+            is_single_tombstone=len(heads) == 1 and heads[0] in deleted,
+        )
+        return commit(
+            key,
+            *new,
+            expected=expected,
+            heads=heads,
+            kind=kind,
+            causal_token=CausalToken(f"token-{self.fresh_id()}"),
+            recorded_at_unix_ms=self.clock.unix_ms(),
+        )
+
+    def heads(self, key: EntityKey) -> list[str]:
+        """Return the published heads of `key`, as the model knows them."""
+        tables = self.storage.tables
+        return list(View(tables, key.scope, tables.frontier(key.scope)).head_ids(key))
+
+    def fresh_id(self) -> str:
+        """Return an id that was not used before; ids do not ascend."""
+        self.serial += 1
+        return f"{self.serial * 37 % 100:02d}-{self.serial}"
+
+    def ask(self, question: Question) -> Answer:
+        """Ask the model and the provider, compare the answers, and return the model's."""
+        same = SameCursors()
+        expected = self._runner.run(answer_to(question(self.model, same)))
+        actual = self._runner.run(answer_to(question(self.provider, self.cursors)))
+        self.cursors.learn(actual, expected)
+        assert comparable(actual, self.cursors) == comparable(expected, same)
+        return expected
+
+
+async def answer_to(asked: Awaitable[Answer]) -> Answer:
+    """Return the answer, or the type of the error instead of one."""
+    try:
+        return await asked
+    except ProviderError as error:
+        return type(error)
+
+
+async def every_page(provider: Provider, plan: RetrievePlan) -> list[Page]:
+    """Return all pages of `plan`."""
+    pages = [await page_of(provider, plan)]
+    while pages[-1].has_more:
+        after = position_of(pages[-1].hits[-1])
+        pages.append(await page_of(provider, replace(plan, after=after)))
+    return pages
+
+
+async def page_after(provider: Provider, plan: ChangesPlan, after: Cursor) -> Answer:
+    """Return a page; of one that begins before the horizon only what says so."""
+    page = await provider.read_changes(replace(plan, after=after))
+    if after < page.pruned_through:
+        return replace(page, changes=(), reached=page.frontier)
+    return page
+
+
+def some_of(names: Sequence[str], *, at_least: int = 0) -> st.SearchStrategy[list[str]]:
+    """Return some of `names` in any order, each at most once."""
+    if not names:
+        return st.just([])
+    return st.lists(st.sampled_from(list(names)), unique=True, min_size=at_least, max_size=3)
+
+
+MACHINE_SETTINGS = settings(
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)

@@ -1,0 +1,91 @@
+"""The whole conformance suite, on a database in a directory of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from patchouli.provider_conformance import (
+    CancellationConformance,
+    ChangesConformance,
+    DeadlineConformance,
+    DivergenceConformance,
+    EntityConformance,
+    FilterConformance,
+    HeadsConformance,
+    LifecycleConformance,
+    OrderConformance,
+    PointerConformance,
+    ProviderSuite,
+    RefusalConformance,
+    RetrievalConformance,
+    SourceConformance,
+    TextConformance,
+    WaitingConformance,
+)
+from patchouli.provider_sqlite import SqliteProvider
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from patchouli.provider import Provider
+    from patchouli.provider_conformance import Abandon, OpenProvider
+
+
+class OnSqlite(ProviderSuite):
+    @pytest.fixture
+    def open_provider(self, tmp_path: Path) -> OpenProvider:
+        return lambda clock: SqliteProvider(tmp_path / "store" / "db", clock=clock)
+
+    @pytest.fixture
+    def abandon(self) -> Abandon:
+        async def abandon(provider: Provider) -> None:
+            assert isinstance(provider, SqliteProvider)
+            await provider.abandon()
+
+        return abandon
+
+
+class TestCancellation(OnSqlite, CancellationConformance): ...
+
+
+class TestChanges(OnSqlite, ChangesConformance): ...
+
+
+class TestDeadlines(OnSqlite, DeadlineConformance): ...
+
+
+class TestDivergence(OnSqlite, DivergenceConformance): ...
+
+
+class TestEntities(OnSqlite, EntityConformance): ...
+
+
+class TestFilters(OnSqlite, FilterConformance): ...
+
+
+class TestHeads(OnSqlite, HeadsConformance): ...
+
+
+class TestLifecycle(OnSqlite, LifecycleConformance): ...
+
+
+class TestOrder(OnSqlite, OrderConformance): ...
+
+
+class TestPointers(OnSqlite, PointerConformance): ...
+
+
+class TestRefusals(OnSqlite, RefusalConformance): ...
+
+
+class TestRetrieval(OnSqlite, RetrievalConformance): ...
+
+
+class TestSources(OnSqlite, SourceConformance): ...
+
+
+class TestText(OnSqlite, TextConformance): ...
+
+
+class TestWaiting(OnSqlite, WaitingConformance): ...
