@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 from patchouli.backend import MergeRule, VersionConflictError, canonical
 from patchouli.backend.engine import _drive
-from patchouli.backend.mutation.reconcile import ConflictPolicy, Resolution, resolve_update
+from patchouli.backend.mutation.reconcile import (
+    ConflictPolicy,
+    Resolution,
+    merge_update,
+    resolve_update,
+)
 from patchouli.provider import (
     Cursor,
     Divergence,
@@ -95,12 +100,15 @@ def resolve(
     drive: Any = _drive,
 ) -> Resolution:
     numbers = count(1)
+    proposal, found = version_of(name, bases, value), graph.found(heads, bases)
+    policy = ConflictPolicy(strategy="merge", rules=rules, otherwise=otherwise)
+    assert resolve_update(proposal, found, policy) is None
     return drive(
-        resolve_update(
-            version_of(name, bases, value),
+        merge_update(
+            proposal,
             value,
-            graph.found(heads, bases),
-            ConflictPolicy(strategy="merge", rules=rules, otherwise=otherwise),
+            found,
+            policy,
             is_valid=is_valid,
             new_id=lambda: VersionId(f"{name}{next(numbers)}"),
         )

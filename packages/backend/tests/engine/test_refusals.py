@@ -371,18 +371,17 @@ async def test_what_is_not_offered_is_refused_by_name_and_changes_nothing(
 
 
 async def test_the_start_names_all_behaviors_that_cannot_be_served_in_one_warning(facts):
-    assert [found for found in facts.engine.warnings if "these behaviors" in found] == [
-        "requests that select these behaviors are refused, because what they need is not "
-        "offered: artifact rule transaction_batch (work_units); knowledge rule "
-        "transaction_batch (work_units); knowledge_relation rule transaction_batch (work_units)"
-    ]
+    (warning,) = [found for found in facts.engine.warnings if "UNSUPPORTED_CAPABILITY" in found]
+
+    for name in ("artifact", "knowledge", "knowledge_relation"):
+        assert f'"transaction_batch" of "{name}" (work_units)' in warning
 
 
 async def test_the_warnings_of_the_policy_are_told_with_their_places(desk):
     warnings = desk.engine.warnings
 
     assert warnings
-    assert not any("these behaviors" in found for found in warnings)
+    assert not any("UNSUPPORTED_CAPABILITY" in found for found in warnings)
     assert any(found.startswith("entity_types.memo.fallback.conflict.") for found in warnings)
 
 
@@ -390,7 +389,7 @@ async def test_the_warnings_of_the_policy_are_told_with_their_places(desk):
 async def test_a_provider_without_the_basics_prevents_the_start(open_desk, refusal, claim):
     error = await refusal(open_desk(lacks=[claim]))
 
-    assert (error.reason, error.kind, error.rule) == ("CONFIGURATION", "Capability", claim)
+    assert (error.reason, error.kind, error.rule) == ("CONFIGURATION", "Capability", f"M-{claim}")
 
 
 async def test_a_linearizable_policy_needs_a_provider_that_is(open_desk, policy, plain, refusal):
@@ -405,7 +404,7 @@ async def test_a_linearizable_policy_needs_a_provider_that_is(open_desk, policy,
 
     error = await refusal(open_desk(policy(fallback=linearizable), lacks=["linearizable_reads"]))
 
-    assert (error.kind, error.path) == ("Capability", "entity_types.memo.fallback")
+    assert (error.kind, error.rule) == ("Capability", "M-linearizable_reads")
 
 
 async def test_an_unhealthy_provider_is_shut_down_and_the_first_failure_is_told(desk, policy):

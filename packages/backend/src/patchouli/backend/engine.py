@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +21,6 @@ from patchouli.automerge import LimitExceededError, join
 from patchouli.backend.canonical import canonical
 from patchouli.backend.changes import ChangeFeeds, Subscription
 from patchouli.backend.errors import (
-    ConfigurationError,
     DeadlineExceededError,
     EngineError,
     IdempotencyConflictError,
@@ -36,11 +36,11 @@ from patchouli.backend.mutation.reconcile import (
     ConflictPolicy,
     conflict,
     created,
-    needs_merge,
+    merge_update,
     resolve_delete,
     resolve_update,
 )
-from patchouli.backend.policy.plan import needed_capabilities
+from patchouli.backend.policy.capabilities import ENGINE_CAPABILITIES, require_capabilities
 from patchouli.backend.policy.selection import Selector
 from patchouli.backend.results import (
     EntityResult,
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from patchouli.backend.config.models import Policy
     from patchouli.backend.mutation.merging import Join
     from patchouli.backend.mutation.reconcile import Resolution
-    from patchouli.backend.policy.plan import CapabilityName, Selection
+    from patchouli.backend.policy.plan import Selection
     from patchouli.backend.results import EntityState
     from patchouli.protocol import (
         CreateParams,
@@ -94,7 +94,6 @@ if TYPE_CHECKING:
         UpdateParams,
     )
     from patchouli.provider import (
-        Capabilities,
         Clock,
         ControlKey,
         IdSource,
@@ -110,10 +109,6 @@ ATTEMPTS = 8  # commits of one mutation; it lost eight races when it gives up
 
 _DEADLINE = "deadline_unix_ms"
 _DEADLINE_MAX = 2**64 - 1
-
-# What this engine makes use of when a provider offers it; the rest is refused by name.
-_SUPPORTED: frozenset[CapabilityName] = frozenset({"replica", "linearizable_reads"})
-_REQUIRED: tuple[CapabilityName, ...] = ("change_stream", "retrieval", "authority")
 
 
 class Engine:
@@ -146,7 +141,10 @@ class Engine:
         self._joins = ThreadPoolExecutor(limits.max_joins, thread_name_prefix="patchouli-join")
         self._queued = 0
         self._guards: dict[str, Callable[[ScopeText, Json], None]] = {}
-        self._offered = _offered(provider.capabilities())
+        offered = provider.capabilities().both(ENGINE_CAPABILITIES)
+        self._offered = frozenset(
+            field.name for field in fields(offered) if getattr(offered, field.name)
+        )
         self._pointers = {
             alias: f"meta{field.pointer}" for alias, field in loaded.policy.meta_fields.items()
         }
@@ -174,8 +172,8 @@ class Engine:
             ConfigurationError: The provider lacks what every engine, or some read, needs.
             ProviderError: It did not start, or is not healthy and was shut down again.
         """
-        capabilities = provider.capabilities()
-        _require_match(policy.policy, capabilities)
+        offered = provider.capabilities().both(ENGINE_CAPABILITIES)
+        warnings = (*policy.warnings, *require_capabilities(policy.policy, offered))
         runtime = await provider.initialize(
             Retention(
                 changes_seconds=policy.policy.retention.changes_seconds,
@@ -191,8 +189,6 @@ class Engine:
             except Exception as cleanup:
                 failure.add_note(f"shutting the provider down failed as well: {cleanup}")
             raise
-        warnings = [f"{found.path}: {found.message}" for found in policy.warnings]
-        warnings += _unserved(policy.policy, capabilities)
         return cls(
             policy,
             provider,
@@ -200,7 +196,7 @@ class Engine:
             clock=clock,
             ids=ids,
             limits=limits or Limits(),
-            warnings=warnings,
+            warnings=[f"{found.path}: {found.message}" for found in warnings],
         )
 
     def guard(self, entity_type: str, check: Callable[[ScopeText, Json], None]) -> None:
@@ -228,7 +224,9 @@ class Engine:
                 (),
                 now_unix_ms=self._clock.unix_ms(),
             )
-            outcome = await self._commit(key, selection, created(version), (), deadline)
+            outcome = await self._commit(
+                self._commit_of(key, selection, created(version), deadline)
+            )
         finally:
             self._queued -= 1
         if type(outcome) is Raced:
@@ -488,28 +486,21 @@ class Engine:
         )
         self._enter()
         try:
-            found: Reading | Raced = await self._read(
-                ReadPlan(
-                    key=key,
-                    consistency=selection.consistency(deadline_unix_ms=deadline, is_mutation=True),
-                    base_versions=bases,
-                    with_divergence=with_divergence,
-                )
+            plan = ReadPlan(
+                key=key,
+                consistency=selection.consistency(deadline_unix_ms=deadline, is_mutation=True),
+                base_versions=bases,
+                with_divergence=with_divergence,
             )
+            found: Reading | Raced = await self._read(plan)
             if not found.heads:
                 raise _not_found()
             if isinstance(named, InvalidRequestError):
                 raise named
             for _ in range(ATTEMPTS):
-                resolution = await self._resolve(ref.type, selection, bases, found, update)
+                resolution = await self._resolve(selection, bases, found, update)
                 outcome = await self._commit(
-                    key,
-                    selection,
-                    resolution,
-                    found.heads,
-                    deadline,
-                    bases=bases,
-                    with_divergence=with_divergence,
+                    self._commit_of(key, selection, resolution, deadline, plan, found.heads)
                 )
                 if type(outcome) is not Raced:
                     return self._accepted(key, selection, resolution.accepted)
@@ -520,70 +511,69 @@ class Engine:
 
     async def _resolve(
         self,
-        entity_type: str,
         selection: Selection,
         bases: tuple[VersionId, ...],
         found: Reading | Raced,
         update: _Update | None,
     ) -> Resolution:
-        policy = ConflictPolicy(
-            strategy=selection.strategy,
-            rules=selection.merge_rules,
-            otherwise=selection.otherwise,
-        )
+        policy = ConflictPolicy(selection.strategy, selection.merge_rules, selection.otherwise)
         now = self._clock.unix_ms()
         if update is None:
             marker = tombstone(self._new_version(), bases, now_unix_ms=now)
             return resolve_delete(marker, found, policy)
         proposal = proposed_version(self._new_version(), update.value_json, bases, now_unix_ms=now)
-        steps = resolve_update(
+        resolution = resolve_update(proposal, found, policy)
+        if resolution is not None:
+            return resolution
+        steps = merge_update(
             proposal,
             update.value,
             found,
             policy,
-            is_valid=partial(self._validators.is_valid, entity_type),
+            is_valid=partial(self._validators.is_valid, selection.entity_type),
             new_id=self._new_version,
         )
-        if not needs_merge(proposal, found, policy):
-            return _drive(steps)
         # Values are compared, joined and validated there; none of it may hold the loop.
         return await asyncio.get_running_loop().run_in_executor(self._joins, _drive, steps)
 
-    async def _commit(
-        self,
-        key: EntityKey,
-        selection: Selection,
-        resolution: Resolution,
-        heads: Sequence[Version],
-        deadline: int | None,
-        *,
-        bases: tuple[VersionId, ...] = (),
-        with_divergence: bool = False,
-    ) -> Committed | Raced:
-        accepted = resolution.accepted
+    async def _commit(self, commit: Commit) -> Committed | Raced:
         try:
-            outcome = await self._provider.commit(
-                Commit(
-                    key=key,
-                    expected_heads=tuple([head.id for head in heads]),
-                    new_versions=resolution.new_versions,
-                    head_versions=resolution.head_versions,
-                    accepted=accepted.id,
-                    kind=resolution.kind,
-                    causal_token=CausalToken(accepted.id),
-                    event_meta_json=self._event_meta(selection, accepted.id),
-                    recorded_at_unix_ms=accepted.recorded_at_unix_ms,
-                    deadline_unix_ms=deadline,
-                    ordering_key=selection.ordering_key,
-                    base_versions=bases,
-                    with_divergence=with_divergence,
-                )
-            )
+            outcome = await self._provider.commit(commit)
         except ProviderDeadlineExceededError as error:
             raise _late() from error
         if type(outcome) is Committed or type(outcome) is Raced:
             return outcome
         raise _refused(outcome)
+
+    def _commit_of(
+        self,
+        key: EntityKey,
+        selection: Selection,
+        resolution: Resolution,
+        deadline: int | None,
+        read: ReadPlan | None = None,
+        heads: Sequence[Version] = (),
+    ) -> Commit:
+        """Return the commit of `resolution`, which replaces `heads`.
+
+        Should it be too late for that, its answer brings what `read` brought.
+        """
+        accepted = resolution.accepted
+        return Commit(
+            key=key,
+            expected_heads=tuple([head.id for head in heads]),
+            new_versions=resolution.new_versions,
+            head_versions=resolution.head_versions,
+            accepted=accepted.id,
+            kind=resolution.kind,
+            causal_token=CausalToken(accepted.id),
+            event_meta_json=self._event_meta(selection, accepted.id),
+            recorded_at_unix_ms=accepted.recorded_at_unix_ms,
+            deadline_unix_ms=deadline,
+            ordering_key=selection.ordering_key,
+            base_versions=() if read is None else read.base_versions,
+            with_divergence=read is not None and read.with_divergence,
+        )
 
     def _new_version(self) -> VersionId:
         return VersionId(self._ids.version_id())
@@ -686,66 +676,3 @@ def _refused(outcome: object) -> EngineError:
             return IdempotencyConflictError("the idempotency identity belongs to another mutation")
         case _:
             raise TypeError(f"a provider answered with {type(outcome).__name__}")
-
-
-# Capabilities
-
-
-def _offered(capabilities: Capabilities) -> frozenset[CapabilityName]:
-    """Return the optional needs of a behavior that can be met."""
-    return frozenset(name for name in _SUPPORTED if getattr(capabilities, name))
-
-
-def _require_match(policy: Policy, capabilities: Capabilities) -> None:
-    """Return if the provider offers what cannot be refused per request.
-
-    Raises:
-        ConfigurationError: A capability that every engine needs is missing, or a behavior allows
-            no source that mutations or its reads could use.
-    """
-    for name in _REQUIRED:
-        if not getattr(capabilities, name):
-            raise _mismatch("", name, "every policy needs it")
-    for entity_type, rule, index, behavior in policy.behaviors():
-        path = f"entity_types.{entity_type}." + (
-            "fallback" if rule is None else f"rules[{index}].behavior"
-        )
-        if "authority" not in behavior.consistency.acquire.allow_sources:
-            raise ConfigurationError(
-                kind="Capability",
-                path=f"{path}.consistency.acquire.allow_sources",
-                rule="authority",
-                problem="mutations are accepted by the authority alone, which is not allowed here",
-                remedy='Add "authority" to the list.',
-            )
-        if "linearizable_reads" in needed_capabilities(behavior) and not (
-            capabilities.linearizable_reads
-        ):
-            raise _mismatch(path, "linearizable_reads", "the behavior is linearizable")
-
-
-def _mismatch(path: str, name: str, reason: str) -> ConfigurationError:
-    return ConfigurationError(
-        kind="Capability",
-        path=path,
-        rule=name,
-        problem=f"the provider does not offer {name}, and {reason}",
-        remedy="Use another provider, or change the policy so that it is not needed.",
-    )
-
-
-def _unserved(policy: Policy, capabilities: Capabilities) -> list[str]:
-    """Return one warning that names the behaviors whose requests will be refused, if any."""
-    offered = _offered(capabilities)
-    places: list[str] = []
-    for entity_type, rule, _, behavior in policy.behaviors():
-        missing = sorted(needed_capabilities(behavior) - offered)
-        if missing:
-            name = "fallback" if rule is None else f"rule {rule}"
-            places.append(f"{entity_type} {name} ({', '.join(missing)})")
-    if not places:
-        return []
-    return [
-        "requests that select these behaviors are refused, because what they need is not offered: "
-        + "; ".join(places)
-    ]

@@ -19,8 +19,7 @@ is refused under `reject` of either kind; it never merges.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from patchouli.backend.canonical import canonical
 from patchouli.backend.errors import VersionConflictError
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from patchouli.provider import Divergence, DivergenceNode, Json, Raced, Reading
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConflictPolicy:
+class ConflictPolicy(NamedTuple):
     """How one request meets concurrent heads."""
 
     strategy: Strategy
@@ -44,8 +42,7 @@ class ConflictPolicy:
     otherwise: Otherwise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolution:
+class Resolution(NamedTuple):
     """New versions, parents before children, and the complete new head set in order.
 
     `accepted` is the version that the request is answered with.
@@ -78,28 +75,31 @@ def resolve_delete(
     concurrent = _require_concurrent(tombstone.parents, found, policy)
     if concurrent and policy.otherwise == "reject":
         raise conflict(found.heads)
-    heads = (*(head.id for head in concurrent), tombstone.id)
-    return Resolution(
-        new_versions=(tombstone,),
-        head_versions=heads,
-        accepted=tombstone,
-        kind=change_kind(
-            previous_heads=len(found.heads),
-            new_heads=len(heads),
-            is_single_tombstone=len(heads) == 1,
-        ),
-    )
-
-
-def needs_merge(proposal: Version, found: Reading | Raced, policy: ConflictPolicy) -> bool:
-    """Return whether resolving the update compares or joins values, which may take long."""
-    return policy.strategy == "merge" and any(
-        head.state is VersionState.ACTIVE and head.id not in proposal.parents
-        for head in found.heads
-    )
+    return _resolution((tombstone,), (*concurrent, tombstone), tombstone, found)
 
 
 def resolve_update(
+    proposal: Version, found: Reading | Raced, policy: ConflictPolicy
+) -> Resolution | None:
+    """Return `proposal` as a head beside every concurrent one, or None if it has to be merged.
+
+    The parents of `proposal` are its bases.
+
+    Raises:
+        VersionConflictError: A base is unknown, or the policy refuses what is concurrent.
+    """
+    concurrent = _require_concurrent(proposal.parents, found, policy)
+    if not concurrent:
+        return _resolution((proposal,), (proposal,), proposal, found)
+    tombstones, active = _by_state(concurrent)
+    if tombstones and policy.otherwise == "reject":
+        raise conflict(found.heads)
+    if active and policy.strategy == "merge":
+        return None
+    return _resolution((proposal,), (*tombstones, proposal, *active), proposal, found)
+
+
+def merge_update(
     proposal: Version,
     value: Json,
     found: Reading | Raced,
@@ -108,41 +108,27 @@ def resolve_update(
     is_valid: Callable[[Json], bool],
     new_id: Callable[[], VersionId],
 ) -> Generator[Join, str | None, Resolution]:
-    """Return what becomes of `proposal`, whose parents are its bases and whose JSON is `value`.
+    """Return what becomes of a proposal for which `resolve_update` said that it has to be merged.
 
-    Yields each join that it needs and is sent the joined content as JSON text, or None if it is too
-    large. Ends without one unless `needs_merge` holds.
+    `value` is the JSON of `proposal`. Yields each join that it needs and is sent the joined content
+    as JSON text, or None if it is too large.
 
     Raises:
-        VersionConflictError: A base is unknown, or the policy refuses what is concurrent.
+        VersionConflictError: The policy refuses the heads that remain, or a base that is no head
+            shares no kept history with them.
     """
-    concurrent = _require_concurrent(proposal.parents, found, policy)
-    tombstones = [head for head in concurrent if head.state is VersionState.DELETED]
-    active = [head for head in concurrent if head.state is VersionState.ACTIVE]
-    if tombstones and policy.otherwise == "reject":
+    concurrent = [head for head in found.heads if head.id not in proposal.parents]
+    tombstones, active = _by_state(concurrent)
+    candidates = [
+        Candidate(version=proposal, value=value, is_proposed=True),
+        *map(stored_candidate, active),
+    ]
+    graph = _require_graph(proposal, found, policy)
+    merged = yield from merge(candidates, policy.rules, graph, is_valid=is_valid)
+    if policy.otherwise == "reject" and len(merged) > 1:
         raise conflict(found.heads)
-    new_versions = (proposal,)
-    variants = (proposal, *active)
-    if active and policy.strategy == "merge":
-        candidates = [
-            Candidate(version=proposal, value=value, is_proposed=True),
-            *map(stored_candidate, active),
-        ]
-        merged = yield from merge(
-            candidates, policy.rules, _require_graph(proposal, found, policy), is_valid=is_valid
-        )
-        if policy.otherwise == "reject" and len(merged) > 1:
-            raise conflict(found.heads)
-        new_versions, variants = _versions_of(merged, candidates, new_id)
-    heads = (*tombstones, *variants)
-    return Resolution(
-        new_versions=new_versions,
-        head_versions=tuple(head.id for head in heads),
-        accepted=variants[0],
-        kind=change_kind(
-            previous_heads=len(found.heads), new_heads=len(heads), is_single_tombstone=False
-        ),
-    )
+    new_versions, variants = _versions_of(merged, candidates, new_id)
+    return _resolution(new_versions, (*tombstones, *variants), variants[0], found)
 
 
 def conflict(heads: Sequence[Version]) -> VersionConflictError:
@@ -151,6 +137,31 @@ def conflict(heads: Sequence[Version]) -> VersionConflictError:
         "the mutation does not start from the current versions; read them and try again",
         current_versions=sorted(head.id for head in heads),
     )
+
+
+def _resolution(
+    new_versions: tuple[Version, ...],
+    heads: tuple[Version, ...],
+    accepted: Version,
+    found: Reading | Raced,
+) -> Resolution:
+    return Resolution(
+        new_versions=new_versions,
+        head_versions=tuple([head.id for head in heads]),
+        accepted=accepted,
+        kind=change_kind(
+            previous_heads=len(found.heads),
+            new_heads=len(heads),
+            is_single_tombstone=accepted.state is VersionState.DELETED,
+        ),
+    )
+
+
+def _by_state(heads: Sequence[Version]) -> tuple[list[Version], list[Version]]:
+    """Return the tombstones and the active ones."""
+    tombstones = [head for head in heads if head.state is VersionState.DELETED]
+    active = [head for head in heads if head.state is VersionState.ACTIVE]
+    return tombstones, active
 
 
 def _require_concurrent(
