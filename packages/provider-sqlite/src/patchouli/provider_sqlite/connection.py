@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NewType, Protocol, cast
 
 import apsw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 SqlValue = None | int | float | str | bytes
 
+Array = NewType("Array", object)
+"""Numbers or texts that one `carray(?)` yields row by row, without the interpreter."""
+
+SqlBinding = SqlValue | Array
+
 BUSY_TIMEOUT_MS: Final = 5_000  # our own connections never wait: only a foreign program can hold us
 STATEMENT_CACHE: Final = 128  # statements; all of ours fit, so none is compiled twice
+LOG_KEPT_BYTES: Final = 64 * 1024 * 1024
 SQLITE_MINIMUM: Final = 3_037_000  # STRICT tables
 
 _OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_EXRESCODE
@@ -53,7 +60,12 @@ class Connection(Protocol):
     in_transaction: bool
     system_errno: int
 
-    def execute(self, statements: str, bindings: Sequence[SqlValue] | None = None, /) -> Rows:
+    def execute(
+        self,
+        statements: str,
+        bindings: Sequence[SqlBinding] | Mapping[str, SqlBinding] | None = None,
+        /,
+    ) -> Rows:
         """Run a statement, compiled once for each text."""
         ...
 
@@ -82,6 +94,16 @@ class Connection(Protocol):
         ...
 
 
+def number_array(numbers: Sequence[int]) -> Array:
+    """Return what to bind so that `carray(?)` yields `numbers`; -1 if there are none."""
+    return _array(array("q", numbers or (-1,)))
+
+
+def text_array(texts: Sequence[str]) -> Array:
+    """Return what to bind so that `carray(?)` yields `texts`: some, and none with U+0000."""
+    return _array(tuple(texts))
+
+
 @dataclass(frozen=True, slots=True)
 class Disk:
     """How the provider reaches the disk; tests put one here that fails or forgets."""
@@ -107,8 +129,17 @@ def open_writer(path: Path, *, cache_kib: int, disk: Disk) -> Connection:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+    # A log that a slow reader made long gives its room back when it begins anew.
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
     # Checkpoints belong to the housekeeper, never to the thread that commits.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
+    return connection
+
+
+def open_housekeeper(path: Path, *, disk: Disk) -> Connection:
+    """Return a connection that moves pages from the log into the database, and nothing else."""
+    connection = _open(path, disk)
+    connection.execute("PRAGMA synchronous = FULL")
     return connection
 
 
@@ -123,6 +154,11 @@ def open_reader(path: Path, *, cache_kib: int, disk: Disk) -> Connection:
 def use_wal(connection: Connection) -> bool:
     """Switch the database to the write-ahead log; return whether it is on now."""
     return connection.execute("PRAGMA journal_mode = WAL").get == "wal"
+
+
+def _array(values: array[int] | tuple[str, ...]) -> Array:
+    # The stub declares a Buffer, see `Connection`.
+    return Array(apsw.carray(values))  # pyright: ignore[reportUnknownMemberType]
 
 
 def _open(path: Path, disk: Disk) -> Connection:

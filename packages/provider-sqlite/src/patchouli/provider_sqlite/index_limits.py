@@ -1,0 +1,23 @@
+"""Every bound of the index, with its overflow rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexLimits:
+    """Bounds of one index.
+
+    batch_changes: Changes, or entities while it is built, that share a transaction of the index.
+    batch_bytes: Bytes of values that share one; the entity that crosses it begins the next.
+    gather_seconds: How long the index waits for a batch to fill; then it takes what there is.
+    tail_changes: Changes that the index may be behind; past it, commits wait until it is closer.
+    retry_seconds: Pause after the disk refused; doubled each time up to a minute.
+    """
+
+    batch_changes: int = 1000
+    batch_bytes: int = 8 * 1024 * 1024
+    gather_seconds: float = 0.2
+    tail_changes: int = 8192
+    retry_seconds: float = 1.0
