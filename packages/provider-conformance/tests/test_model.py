@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import pytest
-from patchouli.provider import Provider
-from patchouli.provider_conformance.model import ModelProvider, ModelStorage
-from patchouli.provider_conformance.suite.base import Abandon, OpenProvider
-from patchouli.provider_conformance.suite.cancellation import *
-from patchouli.provider_conformance.suite.changes import *
-from patchouli.provider_conformance.suite.consistency import *
-from patchouli.provider_conformance.suite.deadlines import *
-from patchouli.provider_conformance.suite.divergence import *
-from patchouli.provider_conformance.suite.entities import *
-from patchouli.provider_conformance.suite.heads import *
-from patchouli.provider_conformance.suite.lifecycle import *
-from patchouli.provider_conformance.suite.matching import *
-from patchouli.provider_conformance.suite.ordering import *
-from patchouli.provider_conformance.suite.refusals import *
-from patchouli.provider_conformance.suite.retrieval import *
-from patchouli.provider_conformance.suite.waiting import *
+from patchouli.provider import Capabilities, Provider
+from patchouli.provider_conformance import (
+    Abandon,
+    CancellationConformance,
+    CausalConformance,
+    ChangesConformance,
+    DeadlineConformance,
+    DivergenceConformance,
+    DriftConformance,
+    EntityConformance,
+    FilterConformance,
+    HeadsConformance,
+    IdempotencyConformance,
+    LifecycleConformance,
+    ModelProvider,
+    ModelStorage,
+    OpenProvider,
+    OrderConformance,
+    PointerConformance,
+    PublicationConformance,
+    RefusalConformance,
+    RetrievalConformance,
+    SessionConformance,
+    SourceConformance,
+    TextConformance,
+    UnitCausalConformance,
+    UnitIdempotencyConformance,
+    UnitSessionConformance,
+    UnitStateConformance,
+    UnitViewConformance,
+    WaitingConformance,
+)
 
 
 class Model:
@@ -36,6 +52,89 @@ class Model:
         return abandon
 
 
-for n, c in list(globals().items()):
-    if n.endswith("Conformance"):
-        globals()["Test" + n] = type("Test" + n, (Model, c), {})
+class ModestModel(Model):
+    """The model with the claims that every engine needs, and no other."""
+
+    @pytest.fixture
+    def open_provider(self) -> OpenProvider:
+        storage = ModelStorage()
+        least = Capabilities(authority=True, change_stream=True, retrieval=True)
+        return lambda clock: ModelProvider(storage, clock, capabilities=least)
+
+
+class TestCancellation(Model, CancellationConformance): ...
+
+
+class TestCausal(Model, CausalConformance): ...
+
+
+class TestChanges(Model, ChangesConformance): ...
+
+
+class TestDeadline(Model, DeadlineConformance): ...
+
+
+class TestDivergence(Model, DivergenceConformance): ...
+
+
+class TestDrift(Model, DriftConformance): ...
+
+
+class TestEntity(Model, EntityConformance): ...
+
+
+class TestFilter(Model, FilterConformance): ...
+
+
+class TestHeads(Model, HeadsConformance): ...
+
+
+class TestIdempotency(Model, IdempotencyConformance): ...
+
+
+class TestLifecycle(Model, LifecycleConformance): ...
+
+
+class TestOrder(Model, OrderConformance): ...
+
+
+class TestPointer(Model, PointerConformance): ...
+
+
+class TestPublication(Model, PublicationConformance): ...
+
+
+class TestRetrieval(Model, RetrievalConformance): ...
+
+
+class TestSession(Model, SessionConformance): ...
+
+
+class TestSource(Model, SourceConformance): ...
+
+
+class TestText(Model, TextConformance): ...
+
+
+class TestUnitCausal(Model, UnitCausalConformance): ...
+
+
+class TestUnitIdempotency(Model, UnitIdempotencyConformance): ...
+
+
+class TestUnitSession(Model, UnitSessionConformance): ...
+
+
+class TestUnitState(Model, UnitStateConformance): ...
+
+
+class TestUnitView(Model, UnitViewConformance): ...
+
+
+class TestWaiting(Model, WaitingConformance): ...
+
+
+class TestRefusal(ModestModel, RefusalConformance): ...
+
+
+class TestEntityOfTheModestModel(ModestModel, EntityConformance): ...

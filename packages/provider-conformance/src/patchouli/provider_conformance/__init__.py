@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from patchouli.provider_conformance.builders import ManualClock
+    from patchouli.provider_conformance.invariants import check_visible_state
     from patchouli.provider_conformance.machine import MACHINE_SETTINGS, ProviderMachine
     from patchouli.provider_conformance.model import EVERYTHING, ModelProvider, ModelStorage
     from patchouli.provider_conformance.suite.base import (
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     )
     from patchouli.provider_conformance.suite.deadlines import DeadlineConformance
     from patchouli.provider_conformance.suite.divergence import DivergenceConformance
+    from patchouli.provider_conformance.suite.drift import DriftConformance
     from patchouli.provider_conformance.suite.entities import EntityConformance
     from patchouli.provider_conformance.suite.heads import HeadsConformance
+    from patchouli.provider_conformance.suite.idempotency import IdempotencyConformance
     from patchouli.provider_conformance.suite.lifecycle import LifecycleConformance
     from patchouli.provider_conformance.suite.matching import (
         FilterConformance,
@@ -38,8 +41,15 @@ if TYPE_CHECKING:
         TextConformance,
     )
     from patchouli.provider_conformance.suite.ordering import OrderConformance
+    from patchouli.provider_conformance.suite.publication import PublicationConformance
     from patchouli.provider_conformance.suite.refusals import RefusalConformance
     from patchouli.provider_conformance.suite.retrieval import RetrievalConformance
+    from patchouli.provider_conformance.suite.unit_control import (
+        UnitCausalConformance,
+        UnitIdempotencyConformance,
+        UnitSessionConformance,
+    )
+    from patchouli.provider_conformance.suite.units import UnitStateConformance, UnitViewConformance
     from patchouli.provider_conformance.suite.waiting import WaitingConformance
 
 _HOMES = {
@@ -51,9 +61,11 @@ _HOMES = {
     "ChangesConformance": "suite.changes",
     "DeadlineConformance": "suite.deadlines",
     "DivergenceConformance": "suite.divergence",
+    "DriftConformance": "suite.drift",
     "EntityConformance": "suite.entities",
     "FilterConformance": "suite.matching",
     "HeadsConformance": "suite.heads",
+    "IdempotencyConformance": "suite.idempotency",
     "LifecycleConformance": "suite.lifecycle",
     "ManualClock": "builders",
     "ModelProvider": "model",
@@ -63,6 +75,7 @@ _HOMES = {
     "PointerConformance": "suite.matching",
     "ProviderMachine": "machine",
     "ProviderSuite": "suite.base",
+    "PublicationConformance": "suite.publication",
     "RefusalConformance": "suite.refusals",
     "Reopen": "suite.base",
     "RetrievalConformance": "suite.retrieval",
@@ -70,7 +83,13 @@ _HOMES = {
     "SourceConformance": "suite.consistency",
     "Start": "suite.base",
     "TextConformance": "suite.matching",
+    "UnitCausalConformance": "suite.unit_control",
+    "UnitIdempotencyConformance": "suite.unit_control",
+    "UnitSessionConformance": "suite.unit_control",
+    "UnitStateConformance": "suite.units",
+    "UnitViewConformance": "suite.units",
     "WaitingConformance": "suite.waiting",
+    "check_visible_state": "invariants",
 }
 
 __all__ = [
@@ -82,9 +101,11 @@ __all__ = [
     "ChangesConformance",
     "DeadlineConformance",
     "DivergenceConformance",
+    "DriftConformance",
     "EntityConformance",
     "FilterConformance",
     "HeadsConformance",
+    "IdempotencyConformance",
     "LifecycleConformance",
     "ManualClock",
     "ModelProvider",
@@ -94,6 +115,7 @@ __all__ = [
     "PointerConformance",
     "ProviderMachine",
     "ProviderSuite",
+    "PublicationConformance",
     "RefusalConformance",
     "Reopen",
     "RetrievalConformance",
@@ -101,7 +123,13 @@ __all__ = [
     "SourceConformance",
     "Start",
     "TextConformance",
+    "UnitCausalConformance",
+    "UnitIdempotencyConformance",
+    "UnitSessionConformance",
+    "UnitStateConformance",
+    "UnitViewConformance",
     "WaitingConformance",
+    "check_visible_state",
 ]
 
 
