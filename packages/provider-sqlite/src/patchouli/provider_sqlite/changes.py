@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from patchouli.provider import ChangePage, Cursor
-from patchouli.provider_sqlite.codec import change_of, ids_text
+from patchouli.provider_sqlite.codec import NO_IDS, change_of, ids_text
 
 if TYPE_CHECKING:
     from patchouli.provider import ChangesPlan, ScopeText
@@ -28,12 +28,25 @@ OF_TYPES: Final = " AND e.type IN (SELECT value FROM json_each(?))"
 OF_IDS: Final = " AND e.id IN (SELECT value FROM json_each(?))"
 ORDER: Final = " ORDER BY c.cursor LIMIT ?"
 
-PRUNABLE: Final = """
-SELECT scope_id, max(cursor) FROM (
-    SELECT scope_id, cursor FROM change INDEXED BY change_age
-    WHERE recorded_at < ?1 AND cursor <= ?2 LIMIT ?3
-) GROUP BY scope_id
+AGED_FIRST: Final = """
+SELECT json_group_array(cursor) FROM (
+    SELECT cursor FROM change INDEXED BY change_age WHERE recorded_at < ?1 AND cursor <= ?2 LIMIT ?3
+)
 """
+KEEP_TOKENS: Final = """
+INSERT INTO causal_token (token, scope_id, cursor)
+SELECT token, scope_id, cursor FROM change WHERE cursor IN (SELECT value FROM json_each(?))
+"""
+MOVE_HORIZON: Final = """
+UPDATE scope SET pruned_through = max(pruned_through, p.cursor)
+FROM (SELECT scope_id, max(cursor) AS cursor FROM change
+      WHERE cursor IN (SELECT value FROM json_each(?)) GROUP BY scope_id) p
+WHERE scope.scope_id = +p.scope_id
+"""
+KEEP_LAST_CURSOR: Final = """
+UPDATE runtime SET last_cursor = max(last_cursor, (SELECT max(cursor) FROM change))
+"""
+PRUNE: Final = "DELETE FROM change WHERE cursor IN (SELECT value FROM json_each(?))"
 
 
 def read_changes(connection: Connection, plan: ChangesPlan, *, incarnation: str) -> ChangePage:
@@ -77,3 +90,26 @@ def read_frontier(connection: Connection, scope: ScopeText) -> int:
     """Return the cursor of the newest change of `scope`, 0 if there is none."""
     frontier: int | None = connection.execute(FRONTIER, (scope,)).get
     return frontier or 0
+
+
+def prune(connection: Connection, *, recorded_before_unix_ms: int, through: int, limit: int) -> int:
+    """Remove at most `limit` changes that are too old, keep their tokens, and move the horizons.
+
+    Changes beyond the cursor `through` stay, whatever their age. Returns how many were removed.
+    """
+    aged: str = connection.execute(AGED_FIRST, (recorded_before_unix_ms, through, limit)).get
+    if aged == NO_IDS:
+        return 0
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(KEEP_TOKENS, (aged,))
+        connection.execute(MOVE_HORIZON, (aged,))
+        connection.execute(KEEP_LAST_CURSOR)
+        connection.execute(PRUNE, (aged,))
+        removed = connection.changes()
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return removed

@@ -95,6 +95,38 @@ class Job(Generic[T]):
         _call_on(self._loop, _reject, self.future, error)
 
 
+class Errand(Generic[T]):
+    """A function on its way to the writer, for which another thread waits."""
+
+    __slots__ = ("_done", "_error", "_function", "_result")
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._done = threading.Event()
+        self._error: Exception | None = None
+        self._result: list[T] = []
+
+    def run(self) -> None:
+        """Call the function here and let the other thread go on."""
+        try:
+            self._result.append(self._function())
+        except Exception as error:
+            self._error = error
+        self._done.set()
+
+    def fail(self, error: Exception) -> None:
+        """Let the other thread raise `error`."""
+        self._error = error
+        self._done.set()
+
+    def wait(self) -> T:
+        """Return what the function returned, or raise what it raised."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+
 class Writer:
     """The thread that owns the write connection.
 
@@ -108,6 +140,7 @@ class Writer:
         self._loop = loop
         self._queue: SimpleQueue[Handed | Runnable | None] = SimpleQueue()
         self._has_ended = False
+        self._waiting = 0  # counted on the loop, cancelled waiters included
         self._publish = _not_started
         self._answer = answer
         self._thread = threading.Thread(
@@ -120,7 +153,14 @@ class Writer:
         self._publish = publish
 
     def hand_over(self, commit: Commit) -> asyncio.Future[Result]:
-        """Return the future of a commit that will be done, in the order of these calls."""
+        """Return the future of a commit that will be done, in the order of these calls.
+
+        Raises:
+            UnavailableError: Too many commits wait.
+        """
+        if self._waiting >= self._limits.waiting_commits:
+            raise UnavailableError(KIND, "commit", "too many commits wait; try again later")
+        self._waiting += 1
         handed = Handed(commit, self._loop.create_future())
         self._put(handed)
         return handed.future
@@ -130,6 +170,16 @@ class Writer:
         job = Job(function, self._loop)
         self._put(job)
         return job.future
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Return what a function returns between two groups; for threads, never for the loop.
+
+        Raises:
+            UnavailableError: The writer has ended.
+        """
+        errand = Errand(function)
+        self._put(errand)
+        return errand.wait()
 
     def stop(self) -> None:
         """Let the thread end when it has done what was handed over before."""
@@ -190,7 +240,11 @@ class Writer:
             self._answer_all(group, results)
 
     def _answer_all(self, group: Sequence[Handed], results: Sequence[Result]) -> None:
-        _call_on(self._loop, self._answer, group, results)
+        _call_on(self._loop, self._deliver, group, results)
+
+    def _deliver(self, group: Sequence[Handed], results: Sequence[Result]) -> None:
+        self._waiting -= len(group)
+        self._answer(group, results)
 
     def _refuse_waiting(self) -> None:
         error = UnavailableError(KIND, "commit", "the store has stopped")

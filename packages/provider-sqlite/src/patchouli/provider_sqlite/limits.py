@@ -19,6 +19,7 @@ class SqliteLimits:
     writer_cache_kib, reader_cache_kib: Page cache of the writer and of each reader.
     log_pages_soft: Length of the write-ahead log at which its content is moved to the database
         beside the commits.
+    log_pages_turn: Length at which the log is begun anew, as soon as only a short rest is left.
     log_pages_hard: Length at which commits wait until it was moved.
     prune_interval_seconds: Time between two looks for changes past their retention.
     prune_step: Changes removed at once, so that commits wait no longer than a few milliseconds.
@@ -33,6 +34,7 @@ class SqliteLimits:
     writer_cache_kib: int = 16 * 1024
     reader_cache_kib: int = 4 * 1024
     log_pages_soft: int = 1000
+    log_pages_turn: int = 8_000
     log_pages_hard: int = 16_000
     prune_interval_seconds: float = 10.0
     prune_step: int = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import apsw
 from patchouli.provider import (
@@ -27,6 +27,7 @@ from patchouli.provider_sqlite import changes, reads
 from patchouli.provider_sqlite.connection import Disk
 from patchouli.provider_sqlite.errors import KIND, translate
 from patchouli.provider_sqlite.graph import WalkTooLongError
+from patchouli.provider_sqlite.index_limits import IndexLimits
 from patchouli.provider_sqlite.lifecycle import SECRET_BYTES, Chance
 from patchouli.provider_sqlite.limits import SqliteLimits
 from patchouli.provider_sqlite.ownership import Ownership
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         RetrievePlan,
         RuntimeGeneration,
         ScopeText,
+        WorkUnit,
     )
     from patchouli.provider_sqlite.connection import Connection
 
@@ -60,6 +62,7 @@ CAPABILITIES: Final = Capabilities(
     authority=True, change_stream=True, retrieval=True, linearizable_reads=True
 )
 _DEFAULT_LIMITS: Final = SqliteLimits()
+_DEFAULT_INDEX_LIMITS: Final = IndexLimits()
 
 
 class SqliteProvider(Provider):
@@ -78,11 +81,13 @@ class SqliteProvider(Provider):
         *,
         clock: Clock | None = None,
         limits: SqliteLimits = _DEFAULT_LIMITS,
+        index_limits: IndexLimits = _DEFAULT_INDEX_LIMITS,
         disk: Disk | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._limits = limits
+        self._index_limits = index_limits
         self._disk = Disk() if disk is None else disk
         self._entropy = entropy
         self._ownership = Ownership.acquire(path, disk=self._disk)
@@ -110,11 +115,16 @@ class SqliteProvider(Provider):
         """
         if self._store is not None or self._has_stopped:
             raise MisuseError(KIND, "initialize", "the store was started before")
-        self._retention = retention
-        store = Store(self._ownership, clock=self._clock, limits=self._limits, disk=self._disk)
+        store = Store(
+            self._ownership,
+            clock=self._clock,
+            limits=self._limits,
+            index_limits=self._index_limits,
+            disk=self._disk,
+        )
         chance = Chance(self._entropy(16).hex(), self._entropy(SECRET_BYTES))
         try:
-            run = await store.open(chance)
+            run = await store.open(chance, retention)
         except BaseException:
             self._has_stopped = True
             raise
@@ -137,7 +147,9 @@ class SqliteProvider(Provider):
         Only a divergence that needs a long walk goes to a reader thread.
         """
         store = self._require("read")
-        _refuse_unsupported(plan)
+        _refuse_unsupported(plan.consistency, plan.unit, "read")
+        if plan.idempotency is not None:
+            raise _unsupported("read")
         return await self._read(store, plan)
 
     async def commit(self, commit: Commit) -> CommitOutcome:
@@ -153,8 +165,6 @@ class SqliteProvider(Provider):
         store = self._require("commit")
         if commit.staging or commit.idempotency or commit.write_sessions:
             raise _unsupported("commit")
-        if self._admitted >= self._limits.waiting_commits:
-            raise UnavailableError(KIND, "commit", "too many commits wait; try again later")
         with self._admit():
             result = await store.writer.hand_over(commit)
             if isinstance(result, Committed):
@@ -171,17 +181,26 @@ class SqliteProvider(Provider):
         raise _unsupported("publish")
 
     async def retrieve(self, plan: RetrievePlan) -> RetrieveOutcome:
-        """Refuse: this store has no index yet.
+        """Return one page from the index and, for what it has not seen yet, from the truth.
 
         Raises:
-            UnsupportedError: Always.
+            DeadlineExceededError: The deadline passed.
         """
-        self._require("retrieve")
-        raise _unsupported("retrieve")
+        store = self._require("retrieve")
+        _refuse_unsupported(plan.consistency, plan.unit, "retrieve")
+        return await self._on_reader(
+            "retrieve",
+            lambda connection: store.index.retrieve(
+                cast("apsw.Connection", connection), plan, clock=self._clock
+            ),
+            deadline_unix_ms=plan.consistency.deadline_unix_ms,
+        )
 
     async def read_changes(self, plan: ChangesPlan) -> ChangePage:
         """Return a page of the change log, read on a reader thread."""
         store = self._require("read_changes")
+        if plan.limit < 1:
+            raise MisuseError(KIND, "read_changes", "the limit is below 1")
         incarnation = store.incarnation
         return await self._on_reader(
             "read_changes",
@@ -229,6 +248,19 @@ class SqliteProvider(Provider):
         if self._admitted:
             await self._drained.wait()
         await store.close()
+
+    async def abandon(self) -> None:
+        """Let go of the storage at once, as the end of the process would: no clean stop is noted.
+
+        For tests, and for a start that failed further up and must not look like a clean stop.
+        """
+        if self._has_stopped:
+            return
+        self._has_stopped = True
+        if self._store is None:
+            self._ownership.release()
+        else:
+            await self._store.abandon()
 
     async def _raced(self, store: Store, commit: Commit) -> Raced:
         """Return the present heads, read after the race was lost."""
@@ -306,10 +338,10 @@ def _translated(operation: str) -> Generator[None]:
         raise translate(error, operation) from error
 
 
-def _refuse_unsupported(plan: ReadPlan) -> None:
-    consistency = plan.consistency
-    if plan.unit or plan.idempotency or consistency.minimum_tokens or consistency.sessions:
-        raise _unsupported("read")
+def _refuse_unsupported(consistency: Consistency, unit: WorkUnit | None, operation: str) -> None:
+    uses_sessions = any(s.monotonic_reads or s.read_your_writes for s in consistency.sessions)
+    if unit is not None or consistency.minimum_tokens or uses_sessions:
+        raise _unsupported(operation)
 
 
 def _unsupported(operation: str) -> UnsupportedError:

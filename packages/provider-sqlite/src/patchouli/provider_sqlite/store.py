@@ -7,14 +7,25 @@ no snapshot pins the log, then the writer, which empties the log into the databa
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import apsw
-from patchouli.provider import CorruptStoreError, ProviderError, UnavailableError, sync_directory
+from patchouli.provider import (
+    INTEGER_MAX,
+    CorruptStoreError,
+    ProviderError,
+    UnavailableError,
+    sync_directory,
+)
+from patchouli.provider_sqlite.changes import prune
 from patchouli.provider_sqlite.commits import Ledger
 from patchouli.provider_sqlite.connection import (
+    BUSY_TIMEOUT_MS,
     Connection,
     Disk,
+    open_housekeeper,
     open_reader,
     open_writer,
     require_capable_sqlite,
@@ -22,25 +33,38 @@ from patchouli.provider_sqlite.connection import (
 )
 from patchouli.provider_sqlite.errors import KIND, translate
 from patchouli.provider_sqlite.executor import Readers, Writer
+from patchouli.provider_sqlite.housekeeping import Housekeeper, LogLength
+from patchouli.provider_sqlite.index import Index
 from patchouli.provider_sqlite.lifecycle import Chance, read_last_cursor, start_run, stop_run
 from patchouli.provider_sqlite.migrations import require_ours
 from patchouli.provider_sqlite.ownership import Ownership, Witness
 from patchouli.provider_sqlite.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from patchouli.provider import Clock, RuntimeGeneration
+    from patchouli.provider import Clock, Commit, Retention, RuntimeGeneration
+    from patchouli.provider_sqlite.commits import Result
+    from patchouli.provider_sqlite.index_limits import IndexLimits
     from patchouli.provider_sqlite.limits import SqliteLimits
 
 T = TypeVar("T")
+
+CHECKPOINT_ATTEMPTS: Final = 110  # about five seconds
+CHECKPOINT_PAUSE_SECONDS: Final = 0.05
 
 
 class Store:
     """An open database; `open` and `close` belong to the event loop that made it."""
 
     def __init__(
-        self, ownership: Ownership, *, clock: Clock, limits: SqliteLimits, disk: Disk
+        self,
+        ownership: Ownership,
+        *,
+        clock: Clock,
+        limits: SqliteLimits,
+        index_limits: IndexLimits,
+        disk: Disk,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._ownership = ownership
@@ -53,6 +77,17 @@ class Store:
         self.wakeups = Wakeups()
         self.writer = Writer(limits, loop, self.wakeups.answer)
         self.readers = Readers(limits, loop, self._connect)
+        self._log = LogLength(limits)
+        self._housekeeper = Housekeeper(
+            limits,
+            writer=self.writer,
+            log=self._log,
+            connect=lambda: open_housekeeper(ownership.path, disk=disk),
+            move_rest=self._move_log,
+            prune_step=self._prune_step,
+        )
+        self.index = Index(ownership.path, limits=index_limits, disk=disk)
+        self._has_begun = False
 
     @property
     def inline(self) -> Connection:
@@ -66,9 +101,10 @@ class Store:
         """The name of the database itself; of an open store only."""
         return "" if self.run is None else self.run.incarnation
 
-    async def open(self, chance: Chance) -> RuntimeGeneration:
+    async def open(self, chance: Chance, retention: Retention) -> RuntimeGeneration:
         """Start a run. If that fails, everything is closed again and the database as it was."""
         try:
+            self._retention = retention
             await self._on_writer("initialize", self._prepare)
             self._inline = self._connect()
             # The loop must not wait for a foreign program; such a read goes to a reader thread.
@@ -77,6 +113,9 @@ class Store:
         except BaseException:
             await self.abandon()
             raise
+        self.index.start()
+        self._housekeeper.start()
+        self._has_begun = True
         return self.run
 
     async def checkpoint(self) -> None:
@@ -85,7 +124,16 @@ class Store:
         Raises:
             UnavailableError: A reader or another program kept it from being complete.
         """
-        await self._on_writer("checkpoint", self._checkpoint)
+        while await self._on_writer("checkpoint", self._prune_step):
+            pass
+        for attempt in range(CHECKPOINT_ATTEMPTS):
+            if await self._on_writer("checkpoint", self._checkpoint):
+                break
+            await asyncio.sleep(min(0.001 * 2**attempt, CHECKPOINT_PAUSE_SECONDS))
+        else:
+            detail = "a reader or another program still needs the write-ahead log; try again"
+            raise UnavailableError(KIND, "checkpoint", detail)
+        self.index.checkpoint()
 
     async def close(self) -> None:
         """Stop the run cleanly; go through every step, then raise the first failure."""
@@ -108,6 +156,9 @@ class Store:
         await self._end_writer()
 
     async def _stop_readers(self) -> None:
+        if self._has_begun:
+            await asyncio.to_thread(self._housekeeper.stop)
+            await asyncio.to_thread(self.index.close)
         self.readers.stop()
         await asyncio.to_thread(self.readers.join)
         if self._inline is not None:
@@ -156,17 +207,55 @@ class Store:
         (self._disk.sync_directory or sync_directory)(self._ownership.path.parent)
         ledger = Ledger(connection, self._clock)
         self._write_witness(run, ledger.last_cursor)
-        self.writer.serve(ledger.publish)
+        connection.set_wal_hook(self._log.note)
+        self.writer.serve(partial(self._publish, ledger))
         return run
 
-    def _checkpoint(self) -> None:
+    def _publish(self, ledger: Ledger, commits: Sequence[Commit]) -> Sequence[Result]:
+        """Do a group of commits and tell the index; wait first while the index is far behind."""
+        self.index.wait_for_room()
+        if self._log.must_shrink():
+            self._move_log()
+        results = ledger.publish(commits)
+        self.index.notify(ledger.last_cursor)
+        self._housekeeper.after_group()
+        return results
+
+    def _move_log(self) -> None:
+        """Move what is left in the log, so that the next commit can begin it anew."""
+        with contextlib.suppress(apsw.BusyError):  # the housekeeper is at it
+            self._require_write().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def _prune_step(self) -> bool:
+        """Remove some changes past their retention; return whether there are more.
+
+        The index follows the change log, so what it has not seen yet stays.
+        """
+        watermark = self.index.watermark
+        removed = prune(
+            self._require_write(),
+            recorded_before_unix_ms=self._clock.unix_ms() - self._retention.changes_seconds * 1000,
+            through=INTEGER_MAX if watermark is None else watermark,
+            limit=self._limits.prune_step,
+        )
+        return removed == self._limits.prune_step
+
+    def _checkpoint(self) -> bool:
+        """Move the whole log and sync the database; return False if somebody is in the way now.
+
+        Waiting for a reader here would hold the commits, so the caller comes back instead.
+        """
         connection = self._require_write()
-        in_log, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)
-        if in_log != moved:
-            detail = "a reader still needs the write-ahead log; try again"
-            raise UnavailableError(KIND, "checkpoint", detail)
+        connection.set_busy_timeout(0)
+        try:
+            in_log, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)
+        except apsw.BusyError:
+            return False
+        finally:
+            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         if self.run is not None:
             self._write_witness(self.run, read_last_cursor(connection))
+        return in_log == moved
 
     def _stop(self) -> None:
         connection = self._require_write()
