@@ -28,8 +28,11 @@ class _Subscriber(asyncio.Protocol):
         transport.write(HANDSHAKE + request("changes.subscribe", "{}"))  # type: ignore[attr-defined] -- a socket
 
     def data_received(self, data: bytes) -> None:
-        self._left -= (self._rest + data).count(EVENT) - self._rest.count(EVENT)
-        self._rest = data[-len(EVENT) :]
+        received = self._rest + data
+        self._left -= received.count(EVENT)
+        self._rest = received[
+            1 - len(EVENT) :
+        ]  # too short to hold a whole one
         if not self.subscribed.done():
             self._lines += data.count(b"\n")
             if self._lines >= 2:
