@@ -6,10 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 from patchouli.backend import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# Machines are shared: how long one example takes says nothing about the code.
+settings.register_profile("backend", deadline=None)
+settings.load_profile("backend")
 
 IMMEDIATE: dict[str, Any] = {
     "consistency": {

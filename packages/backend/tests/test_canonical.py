@@ -60,6 +60,7 @@ def test_exponents_keep_the_spelling_of_stored_databases(number: float, text: st
     assert canonical(number) == text
 
 
+@pytest.mark.slow
 @given(values)
 def test_control_characters_are_escaped_in_lower_case_and_nothing_else_is(value: Any) -> None:
     text = canonical(value)
@@ -177,6 +178,7 @@ def test_same_json_is_equal(left: Any, right: Any) -> None:
     assert jeq(left, right)
 
 
+@pytest.mark.slow
 @given(values, values)
 def test_equality_agrees_with_the_text(left: Any, right: Any) -> None:
     """Only 0.0 and -0.0 are equal with two texts."""

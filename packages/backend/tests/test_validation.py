@@ -98,6 +98,7 @@ def mutations(value: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("urn", sorted(FACTS))
 def test_both_libraries_judge_facts_alike(urn: str) -> None:
     """Every value that differs from a valid fact in one place."""
@@ -186,7 +187,8 @@ definitions = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=200)
 @given(any_schema, definitions, st.lists(json_values, min_size=1, max_size=6))
 @example({"const": 1}, {"one": {}, "two": True}, [1, 1.0, True, "1"])
 @example({"const": [0]}, {"one": {}, "two": True}, [[0.0], [False], [-0.0]])
@@ -207,7 +209,8 @@ def test_both_libraries_judge_alike(
         assert (ours.first_violation(value) is None) == ours.is_valid(value)
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100)
 @given(any_schema, json_values)
 def test_violation_points_to_a_part_of_the_value(schema: Any, value: Any) -> None:
     whole: Any = {**schema, "$defs": {"one": {}, "two": {}}} if isinstance(schema, dict) else schema

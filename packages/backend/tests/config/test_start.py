@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 from patchouli.backend import (
@@ -17,6 +19,7 @@ print("jsonschema" in sys.modules, "referencing" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_start_without_defects_does_not_load_what_explains_them() -> None:
     """`jsonschema` takes longer to load than everything else that a start needs of this package."""
     result = subprocess.run(
