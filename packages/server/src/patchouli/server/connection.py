@@ -181,13 +181,15 @@ class Connection(asyncio.Protocol):
             return False
         waiting = self._transport.get_write_buffer_size()
         flushed = self._sent_bytes - waiting
-        if not waiting or flushed != self._flushed_bytes:
-            self._flushed_bytes = flushed
+        if not waiting:
             self._stalled_since = None
-            return False
-        if self._stalled_since is None:
+        elif self._stalled_since is None or flushed != self._flushed_bytes:
             self._stalled_since = now
-        return now - self._stalled_since >= self._limits.stalled_write_ms / 1000
+        self._flushed_bytes = flushed
+        return (
+            self._stalled_since is not None
+            and now - self._stalled_since >= self._limits.stalled_write_ms / 1000
+        )
 
     # The pump.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from patchouli.backend import (
+    ArtifactStoreError,
     ConfigurationError,
     CursorExpiredError,
     DeadlineExceededError,
@@ -87,6 +88,7 @@ WIRE: Final[Mapping[type[Exception], Callable[[Any], RpcError]]] = {
     OverloadedError: _overloaded,
     CursorExpiredError: _engine(ErrorCode.CURSOR_EXPIRED),
     WorkUnitExpiredError: _engine(ErrorCode.WORK_UNIT_EXPIRED),
+    ArtifactStoreError: _engine(ErrorCode.INTERNAL_ERROR),
     ConfigurationError: _bug,  # of the start only; no request may raise it
     StoreDeadlineExceededError: lambda _: RpcError(
         ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the store accepted the request"
@@ -108,6 +110,7 @@ WIRE: Final[Mapping[type[Exception], Callable[[Any], RpcError]]] = {
 
 # What a person has to look at: these are logged, the others are answers like any other.
 LOGGED: Final = (
+    ArtifactStoreError,
     ConfigurationError,
     CorruptStoreError,
     FormatVersionError,
@@ -125,7 +128,7 @@ def to_wire(error: Exception) -> RpcError | None:
         return error
     if isinstance(error, EngineError | ProviderError):
         for base in type(error).__mro__:
-            row = WIRE.get(base)
+            row: Callable[[Any], RpcError] | None = WIRE.get(base)
             if row is not None:
                 return row(error)
     return None

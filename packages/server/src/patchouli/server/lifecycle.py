@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from patchouli.protocol import ErrorCode, RpcError
 from patchouli.server.connection import Connection
@@ -66,7 +66,7 @@ class Stop:
         loop = asyncio.get_running_loop()
         if sys.platform == "win32":
             for number in (signal.SIGINT, signal.SIGBREAK):
-                signal.signal(number, lambda *_: loop.call_soon_threadsafe(self.request))
+                signal.signal(number, lambda _, __: loop.call_soon_threadsafe(self.request))
             return
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.request)
@@ -220,6 +220,7 @@ class _Refusal(asyncio.Protocol):
         self._line = line
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 -- a stream has one
-        transport.write(self._line)
-        transport.close()
+        # A cast and no check: transports of uvloop are not of asyncio's classes.
+        writer = cast("asyncio.WriteTransport", transport)
+        writer.write(self._line)
+        writer.close()

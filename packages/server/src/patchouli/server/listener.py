@@ -245,9 +245,6 @@ class UnixEndpoint(Endpoint):
 def require_safe_directory(directory: Path, found: os.stat_result, *, user: int) -> None:
     """Return if no other user can put another socket in the place of ours.
 
-    A directory that others can write is accepted only with the sticky bit, under which they cannot
-    rename or remove what is not theirs.
-
     Raises:
         CommandError: Another user can.
     """
@@ -256,10 +253,10 @@ def require_safe_directory(directory: Path, found: os.stat_result, *, user: int)
             f"{directory} belongs to another user, who could replace the socket; give another "
             "--endpoint"
         )
-    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+    if found.st_mode & 0o022:
         raise CommandError(
-            f"{directory} can be written by other users, who could replace the socket; run "
-            f"`chmod go-w {directory}`, or give another --endpoint"
+            f"{directory} can be written by other users, who could put their own socket there; "
+            f"run `chmod go-w {directory}`, or give an --endpoint in a directory of your own"
         )
 
 

@@ -1,8 +1,22 @@
-"""Help for tests and benchmarks: a real daemon process, and a peer that speaks raw lines."""
+"""Help for tests and benchmarks: real daemons, a peer that speaks raw lines, a home of memos."""
 
 from __future__ import annotations
 
 from patchouli.server.testing.daemon import DaemonProcess
+from patchouli.server.testing.inside import Served, serving, settings_of
+from patchouli.server.testing.memos import META, create_memo_home, memo, params, ref, revised
 from patchouli.server.testing.peer import Peer
 
-__all__ = ["DaemonProcess", "Peer"]
+__all__ = [
+    "META",
+    "DaemonProcess",
+    "Peer",
+    "Served",
+    "create_memo_home",
+    "memo",
+    "params",
+    "ref",
+    "revised",
+    "serving",
+    "settings_of",
+]

@@ -83,6 +83,14 @@ class Peer:
         """Say that nothing more will be sent."""
         self._writer.write_eof()
 
+    def pause_reading(self) -> None:
+        """Leave in the socket what the daemon sends, as a peer that does not read."""
+        self._writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] -- a socket
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._writer.transport.resume_reading()  # pyright: ignore[reportAttributeAccessIssue] -- a socket
+
     async def receive(self) -> dict[str, Any]:
         """Return the next line, whatever it is.
 

@@ -1,0 +1,344 @@
+"""The connection over a real socket, with operations whose course a test can steer."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from patchouli.protocol import (
+    CREATE,
+    HANDSHAKE,
+    READ,
+    RETRIEVE,
+    SHUTDOWN,
+    STATUS,
+    UPDATE,
+)
+from patchouli.provider import SystemClock
+from patchouli.server.connection import Connection
+from patchouli.server.dispatch import Dispatcher, Operation
+from patchouli.server.encoding import data_json
+from patchouli.server.listener import UnixEndpoint
+from patchouli.server.logs import Log
+from patchouli.server.session import Session
+from patchouli.server.settings import Limits
+from patchouli.server.subscriptions import SubscriptionSet
+from patchouli.server.testing import Peer, memo, params, ref, revised
+from patchouli.server.work import Work
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+RETRIEVAL = {"query": "{}"}
+
+
+class Stage:
+    """A server whose operations wait until the test lets them go, and which remembers them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.gates: dict[str, asyncio.Event] = {}
+        self.started = asyncio.Condition()
+        self.connections: list[Connection] = []
+        self.lost = asyncio.Event()
+        self.errors: list[Exception | None] = []
+        self.work = Work()
+        self.bulk = b"x"
+        self.dispatcher = Dispatcher(
+            {
+                HANDSHAKE: Operation(call=self.handshake),
+                STATUS: Operation(call=self.quick("status")),
+                READ: Operation(call=self.quick("read")),
+                CREATE: Operation(call=self.gated("create")),
+                UPDATE: Operation(call=self.gated("update")),
+                RETRIEVE: Operation(call=self.gated("retrieve"), is_overtakable=True),
+                SHUTDOWN: Operation(call=self.broken),
+            },
+            clock=SystemClock(),
+            log=Log(),
+            max_response_bytes=limits.max_response_bytes,
+        )
+
+    async def handshake(self, session: Session, _: Any, __: int | None) -> bytes:
+        session.capabilities = frozenset()
+        return b"{}"
+
+    def quick(self, name: str) -> Any:
+        async def call(_: Session, __: Any, ___: int | None) -> bytes:
+            self.begun.append(name)
+            return data_json({"did": name, "bulk": self.bulk.decode()})
+
+        return call
+
+    def gated(self, kind: str) -> Any:
+        async def call(_: Session, asked: Any, ___: int | None) -> bytes:
+            name = f"{kind}{sum(b.startswith(kind) for b in self.begun) + 1}"
+            self.begun.append(name)
+            async with self.started:
+                self.started.notify_all()
+            await self.gates.setdefault(name, asyncio.Event()).wait()
+            self.ended.append(name)
+            return data_json({"did": name})
+
+        return call
+
+    async def broken(self, _: Session, __: Any, ___: int | None) -> bytes:
+        raise ZeroDivisionError("secret words of a library")
+
+    def open(self, *names: str) -> None:
+        for name in names:
+            self.gates.setdefault(name, asyncio.Event()).set()
+
+    async def until_begun(self, name: str) -> None:
+        async with self.started:
+            await asyncio.wait_for(self.started.wait_for(lambda: name in self.begun), 5)
+
+    def admit(self) -> Connection:
+        def forget(_: Connection, error: Exception | None) -> None:
+            self.errors.append(error)
+            self.lost.set()
+
+        connection = Connection(
+            self.dispatcher, limits=self.limits, work=self.work, now=0.0, on_lost=forget
+        )
+        connection.session = Session(
+            SubscriptionSet(connection, work=self.work, log=Log(), limit=1, boundary_ms=1)
+        )
+        self.connections.append(connection)
+        return connection
+
+
+@asynccontextmanager
+async def acting(folder: Path, **limits: int) -> AsyncIterator[tuple[Stage, Peer]]:
+    stage = Stage(replace(Limits(), **limits))
+    endpoint = UnixEndpoint(str(folder / "s"), Log())
+    endpoint.claim()
+    await endpoint.listen(stage.admit)
+    try:
+        async with await Peer.connect(folder / "s") as peer:
+            yield stage, peer
+        await asyncio.wait_for(stage.lost.wait(), 5)
+    finally:
+        endpoint.close()
+        endpoint.release()
+        await stage.work.cancel()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until `condition` holds: nothing tells when a transport has filled up."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 -- see above
+            await asyncio.sleep(0)
+
+
+def did(response: dict[str, Any]) -> str:
+    return response["result"]["data"]["did"]
+
+
+async def test_mutations_run_one_after_the_other_and_are_answered_in_order(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        for _ in range(3):
+            peer.send(CREATE, params(memo("m")))
+        await stage.until_begun("create1")
+        assert stage.begun == ["create1"]
+
+        stage.open("create1", "create2", "create3")
+
+        assert [did(await peer.response()) for _ in range(3)] == ["create1", "create2", "create3"]
+
+
+async def test_a_read_behind_a_mutation_waits_for_it(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        peer.send(UPDATE, params(revised("m", 1), base_versions=["v"]))
+        peer.send(READ, params(ref("m")))
+        await stage.until_begun("update1")
+        assert "read" not in stage.begun
+
+        stage.open("update1")
+
+        assert [did(await peer.response()) for _ in range(2)] == ["update1", "read"]
+
+
+async def test_a_retrieval_is_overtaken(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        peer.send(RETRIEVE, params(RETRIEVAL))
+        peer.send(CREATE, params(memo("m")))
+        peer.send(READ, params(ref("m")))
+        stage.open("create1")
+        first = [did(await peer.response()) for _ in range(2)]
+
+        stage.open("retrieve1")
+
+        assert first == ["create1", "read"]
+        assert did(await peer.response()) == "retrieve1"
+
+
+async def test_a_retrieval_waits_for_the_mutation_before_it(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        peer.send(CREATE, params(memo("m")))
+        peer.send(RETRIEVE, params(RETRIEVAL))
+        await stage.until_begun("create1")
+        assert stage.begun == ["create1"]
+
+        stage.open("create1")
+        await stage.until_begun("retrieve1")
+
+        assert stage.ended == ["create1"]
+        stage.open("retrieve1")
+        assert [did(await peer.response()) for _ in range(2)] == ["create1", "retrieve1"]
+
+
+async def test_an_error_without_id_stands_at_the_place_of_its_line(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        peer.send(CREATE, params(memo("m")))
+        peer.send_bytes(b"rubbish\n")
+        peer.send(STATUS, params({}))
+        await stage.until_begun("create1")
+        stage.open("create1")
+
+        answers = [await peer.response() for _ in range(3)]
+
+        assert [answer["id"] for answer in answers] == [2, None, 3]
+        assert answers[1]["error"]["code"] == -32700
+
+
+async def test_no_more_requests_are_held_than_may_be_in_flight(folder: Path) -> None:
+    async with acting(folder, max_in_flight=3) as (stage, peer):
+        for _ in range(10):
+            peer.send(RETRIEVE, params(RETRIEVAL))
+        await stage.until_begun("retrieve3")
+        assert len(stage.begun) == 3
+
+        for number in range(1, 11):
+            await stage.until_begun(f"retrieve{number}")
+            stage.open(f"retrieve{number}")
+
+        assert {did(await peer.response()) for _ in range(10)} == {
+            f"retrieve{number}" for number in range(1, 11)
+        }
+
+
+async def test_hundreds_of_requests_in_one_read_are_all_answered_in_order(folder: Path) -> None:
+    async with acting(folder) as (_, peer):
+        ids = [peer.send(STATUS, params({})) for _ in range(700)]
+
+        answers = [await peer.response() for _ in range(700)]
+
+        assert [answer["id"] for answer in answers] == ids
+
+
+async def test_what_was_sent_before_the_end_is_answered(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        peer.send(CREATE, params(memo("m")))
+        peer.send_bytes(
+            b'{"jsonrpc":"2.0","id":"last","method":"patchouli.control.status@1",'
+            b'"params":{"meta":{},"data":{}}}'
+        )
+        peer.send_eof()
+        await stage.until_begun("create1")
+        stage.open("create1")
+
+        answers = [await peer.response() for _ in range(2)]
+
+        assert did(answers[0]) == "create1"
+        assert answers[1]["id"] == "last"
+        assert await peer.is_closed()
+
+
+async def test_a_mutation_that_was_begun_ends_though_its_peer_is_gone(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        peer.send(CREATE, params(memo("m")))
+        peer.send(CREATE, params(memo("n")))
+        await stage.until_begun("create1")
+        stage.connections[0].abort()
+        await asyncio.wait_for(stage.lost.wait(), 5)
+
+        stage.open("create1", "create2")
+        await asyncio.wait_for(stage.work.drain(), 5)
+
+        assert stage.ended == ["create1"]
+        assert stage.begun == ["create1"]
+        assert await peer.is_closed()
+
+
+async def test_a_retrieval_ends_with_its_peer(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        peer.send(RETRIEVE, params(RETRIEVAL))
+        await stage.until_begun("retrieve1")
+
+        stage.connections[0].abort()
+        await asyncio.wait_for(stage.work.drain(), 5)
+
+        assert stage.ended == []
+        assert await peer.is_closed()
+
+
+async def test_a_bug_is_an_internal_error_without_any_text_of_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with acting(folder) as (_, peer):
+        answer = await peer.call(SHUTDOWN, params({}))
+        after = await peer.result(STATUS, params({}))
+
+    assert answer["error"]["code"] == -32603
+    assert "data" not in answer["error"]
+    assert "secret" not in str(answer)
+    assert after["data"]["did"] == "status"
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+async def test_an_answer_over_the_bound_is_replaced(folder: Path) -> None:
+    async with acting(folder, max_response_bytes=1000) as (stage, peer):
+        stage.bulk = b"x" * 1000
+        too_large = await peer.error(STATUS, params({}))
+        stage.bulk = b"x" * 900
+        fits = await peer.result(STATUS, params({}))
+
+    assert too_large["code"] == -32009
+    assert too_large["data"] == {"reason": "OVERLOADED", "retryable": False}
+    assert len(fits["data"]["bulk"]) == 900
+
+
+async def test_a_peer_that_does_not_read_is_asked_nothing_more_and_then_gets_everything(
+    folder: Path,
+) -> None:
+    async with acting(folder, outbox_bytes=300_000, event_outbox_bytes=100_000) as (stage, peer):
+        stage.bulk = b"x" * 100_000
+        peer.pause_reading()
+        for _ in range(200):
+            peer.send(STATUS, params({}))
+        await until(lambda: not stage.connections[0].has_room)
+        begun = len(stage.begun)
+        assert begun < 100
+
+        peer.resume_reading()
+        answers = [await peer.response() for _ in range(200)]
+
+        assert [answer["id"] for answer in answers] == list(range(2, 202))
+        assert {len(answer["result"]["data"]["bulk"]) for answer in answers} == {100_000}
+
+
+async def test_a_stalled_peer_is_one_that_reads_nothing_for_long_enough(folder: Path) -> None:
+    async with acting(folder, stalled_write_ms=30_000) as (stage, peer):
+        connection = stage.connections[0]
+        stage.bulk = b"x" * 1_000_000
+        assert not connection.is_stalled(0.0)
+        peer.pause_reading()
+        for _ in range(10):
+            peer.send(STATUS, params({}))
+        await until(lambda: not connection.has_room)
+
+        assert not connection.is_stalled(100.0)
+        assert not connection.is_stalled(129.0)
+        assert connection.is_stalled(130.0)
+
+        peer.resume_reading()
+        for _ in range(10):
+            await peer.response()
+        assert not connection.is_stalled(200.0)
