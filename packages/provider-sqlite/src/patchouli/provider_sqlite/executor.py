@@ -344,15 +344,23 @@ class Readers:
             raise UnavailableError(KIND, operation, "too many reads wait; try again later")
         read = Read(function, self._loop)
         self._waiting += 1
+        # Not asyncio.timeout: the first steps of a request may run outside of any task.
+        timer = (
+            None
+            if seconds_left is None
+            else self._loop.call_later(seconds_left, _reject, read.future, TimeoutError())
+        )
         try:
             self._put(read)
-            async with asyncio.timeout(seconds_left):
-                return await read.future
+            return await read.future
         except BaseException:
             read.interrupt()
+            read.future.cancel()  # nobody is left to take its outcome
             raise
         finally:
             self._waiting -= 1
+            if timer is not None:
+                timer.cancel()
 
     def stop(self) -> None:
         """Let every thread end when it has done what was handed over before."""
