@@ -26,6 +26,8 @@ pub struct Graph<'a> {
     pub ids: Vec<&'a str>,
     pub parents: Vec<Vec<usize>>,
     pub values: Vec<Json>,
+    /// How many changes at most led from the base to each version.
+    pub generations: Vec<u32>,
     /// Positions, ascending: none is an ancestor of another, none has the content of another.
     pub candidates: Vec<usize>,
 }
@@ -69,13 +71,23 @@ impl<'a> Graph<'a> {
         }
         let ids: Vec<&str> = order.iter().map(|&node| nodes[node].version).collect();
         let candidates = distinct(newest(named, &parents), &ids, &values);
-        Ok(Self {
+        let mut graph = Self {
             ids,
             parents,
             values,
+            generations: Vec::new(),
             candidates,
         }
-        .pruned())
+        .pruned();
+        graph.count_generations();
+        Ok(graph)
+    }
+
+    fn count_generations(&mut self) {
+        for parents in &self.parents {
+            let generations = parents.iter().map(|&parent| self.generations[parent] + 1);
+            self.generations.push(generations.max().unwrap_or(0));
+        }
     }
 
     /// Without the versions that no candidate descends from.

@@ -103,18 +103,19 @@ pub fn create<'a>(
     texts: &mut impl Texts<'a>,
     value: &'a Json,
 ) -> Result<(), Fault> {
-    Editor {
-        transaction,
-        texts,
-        path: Vec::new(),
-        is_thorough: true,
-    }
-    .overwrite(&ROOT, Prop::from(VALUE), value)
+    let mut editor = Editor::new(transaction, texts, true);
+    editor.put(&ROOT, Prop::from(VALUE), value)?;
+    editor.finish()
 }
 
 /// Edit the document of `transaction`, which reads `old`, so that it reads `new`.
 ///
 /// With `is_thorough` also parts that are equal are visited, so that conflicts of scalars are settled.
+///
+/// Of operations at one place the later one wins or comes first, so the operations that can meet others there
+/// are made first: how many they are, and in which order, depends on the two values alone and not on how texts
+/// are cut into elements. What stands inside new objects, the further elements of an insertion and deletions
+/// follow.
 pub fn replace<'a>(
     transaction: &mut Transaction<'_>,
     texts: &mut impl Texts<'a>,
@@ -122,13 +123,9 @@ pub fn replace<'a>(
     new: &'a Json,
     is_thorough: bool,
 ) -> Result<(), Fault> {
-    Editor {
-        transaction,
-        texts,
-        path: Vec::new(),
-        is_thorough,
-    }
-    .replace(&ROOT, Prop::from(VALUE), old, new)
+    let mut editor = Editor::new(transaction, texts, is_thorough);
+    editor.replace(&ROOT, Prop::from(VALUE), old, new)?;
+    editor.finish()
 }
 
 struct Editor<'a, 't, 'd, T> {
@@ -136,9 +133,24 @@ struct Editor<'a, 't, 'd, T> {
     texts: &'t mut T,
     path: Vec<Step<'a>>,
     is_thorough: bool,
+    /// New objects that are still empty, and what they will hold.
+    fillings: Vec<(ObjId, hydrate::Value)>,
+    /// Texts whose insertions have only begun.
+    beginnings: Vec<(ObjId, Vec<Splice>)>,
 }
 
-impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
+impl<'a, 't, 'd, T: Texts<'a>> Editor<'a, 't, 'd, T> {
+    fn new(transaction: &'t mut Transaction<'d>, texts: &'t mut T, is_thorough: bool) -> Self {
+        Self {
+            transaction,
+            texts,
+            path: Vec::new(),
+            is_thorough,
+            fillings: Vec::new(),
+            beginnings: Vec::new(),
+        }
+    }
+
     fn replace(
         &mut self,
         parent: &ObjId,
@@ -152,7 +164,7 @@ impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
         match (old, new) {
             (Json::Text(_), Json::Text(text)) => {
                 let object = self.object(parent, at)?;
-                self.replace_text(&object, text)
+                self.replace_text(object, text)
             }
             (Json::List(old), Json::List(new)) => {
                 let object = self.object(parent, at)?;
@@ -162,7 +174,7 @@ impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
                 let object = self.object(parent, at)?;
                 self.replace_map(&object, old, new)
             }
-            _ => self.overwrite(parent, at, new),
+            _ => self.put(parent, at, new),
         }
     }
 
@@ -173,15 +185,19 @@ impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
         }
     }
 
-    fn replace_text(&mut self, object: &ObjId, text: &'a str) -> Result<(), Fault> {
-        let elements = self.transaction.text(object)?;
-        let mut moved = 0_isize;
-        for splice in self.texts.edit(&self.path, &elements, text)? {
-            let at = splice.at.saturating_add_signed(moved);
-            moved += splice.insert.chars().count() as isize - splice.delete as isize;
-            self.transaction
-                .splice_text(object, at, splice.delete as isize, &splice.insert)?;
+    fn replace_text(&mut self, object: ObjId, text: &'a str) -> Result<(), Fault> {
+        let elements = self.transaction.text(&object)?;
+        let splices = self.texts.edit(&self.path, &elements, text)?;
+        let mut begun = 0;
+        for splice in &splices {
+            if let Some(first) = splice.insert.chars().next() {
+                let first = first.encode_utf8(&mut [0; 4]).to_owned();
+                self.transaction
+                    .splice_text(&object, splice.at + begun, 0, &first)?;
+                begun += 1;
+            }
         }
+        self.beginnings.push((object, splices));
         Ok(())
     }
 
@@ -192,10 +208,22 @@ impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
             self.path.pop();
         }
         let common = old.len().min(new.len());
-        let appended = self.elements(new, common)?;
-        let surplus = (old.len() - common) as isize;
-        if surplus > 0 || !appended.is_empty() {
-            self.transaction.splice(object, common, surplus, appended)?;
+        for _ in common..old.len() {
+            self.transaction.delete(object, common)?;
+        }
+        for (index, element) in new.iter().enumerate().skip(common) {
+            self.path.push(Step::Element(index));
+            match self.created(element)? {
+                hydrate::Value::Scalar(scalar) => {
+                    self.transaction.insert(object, index, scalar)?;
+                }
+                value => {
+                    let kind = kind(&value);
+                    let element = self.transaction.insert_object(object, index, kind)?;
+                    self.fillings.push((element, value));
+                }
+            }
+            self.path.pop();
         }
         Ok(())
     }
@@ -214,7 +242,7 @@ impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
             let at = Prop::from(name.as_str());
             match old.get(name) {
                 Some(before) => self.replace(object, at, before, after)?,
-                None => self.overwrite(object, at, after)?,
+                None => self.put(object, at, after)?,
             }
             self.path.pop();
         }
@@ -222,12 +250,12 @@ impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
     }
 
     /// A new scalar or a new object; an equal scalar that nothing conflicts with stays as it is.
-    fn overwrite(&mut self, parent: &ObjId, at: Prop, value: &'a Json) -> Result<(), Fault> {
+    fn put(&mut self, parent: &ObjId, at: Prop, value: &'a Json) -> Result<(), Fault> {
         match self.created(value)? {
             hydrate::Value::Scalar(scalar) => self.transaction.put(parent, at, scalar)?,
-            object => {
-                self.transaction
-                    .batch_create_object(parent, at, &object, false)?;
+            value => {
+                let object = self.transaction.put_object(parent, at, kind(&value))?;
+                self.fillings.push((object, value));
             }
         }
         Ok(())
@@ -243,7 +271,15 @@ impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
             Json::Text(text) => {
                 hydrate::Value::text(ENCODING, &self.texts.create(&self.path, text)?)
             }
-            Json::List(elements) => hydrate::List::from(self.elements(elements, 0)?).into(),
+            Json::List(list) => {
+                let mut created = Vec::with_capacity(list.len());
+                for (index, element) in list.iter().enumerate() {
+                    self.path.push(Step::Element(index));
+                    created.push(self.created(element)?);
+                    self.path.pop();
+                }
+                hydrate::List::from(created).into()
+            }
             Json::Map(members) => {
                 let mut created = HashMap::with_capacity(members.len());
                 for (name, member) in members {
@@ -256,14 +292,70 @@ impl<'a, T: Texts<'a>> Editor<'a, '_, '_, T> {
         })
     }
 
-    fn elements(&mut self, list: &'a [Json], from: usize) -> Result<Vec<hydrate::Value>, Fault> {
-        let mut created = Vec::with_capacity(list.len() - from.min(list.len()));
-        for (index, element) in list.iter().enumerate().skip(from) {
-            self.path.push(Step::Element(index));
-            created.push(self.created(element)?);
-            self.path.pop();
+    fn finish(mut self) -> Result<(), Fault> {
+        for (object, value) in std::mem::take(&mut self.fillings) {
+            self.fill(&object, value)?;
         }
-        Ok(created)
+        for (object, splices) in std::mem::take(&mut self.beginnings) {
+            self.complete(&object, &splices)?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, object: &ObjId, value: hydrate::Value) -> Result<(), Fault> {
+        match value {
+            hydrate::Value::Scalar(_) => {}
+            hydrate::Value::Text(text) => {
+                self.transaction
+                    .splice_text(object, 0, 0, &text.to_string())?;
+            }
+            hydrate::Value::List(list) => {
+                let elements = list.iter().map(|element| element.value.clone());
+                self.transaction.splice(object, 0, 0, elements)?;
+            }
+            hydrate::Value::Map(map) => {
+                let members: BTreeMap<_, _> = map.iter().collect();
+                for (name, member) in members {
+                    match &member.value {
+                        hydrate::Value::Scalar(scalar) => {
+                            self.transaction
+                                .put(object, name.as_str(), scalar.clone())?;
+                        }
+                        value => {
+                            let at = Prop::from(name.as_str());
+                            self.transaction
+                                .batch_create_object(object, at, value, false)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Insert what follows each first element, and delete.
+    fn complete(&mut self, object: &ObjId, splices: &[Splice]) -> Result<(), Fault> {
+        let mut moved = 0_isize;
+        for splice in splices {
+            let mut rest = splice.insert.chars();
+            let begun = usize::from(rest.next().is_some());
+            let rest = rest.as_str();
+            let at = splice.at.saturating_add_signed(moved) + begun;
+            let delete = splice.delete as isize;
+            if delete > 0 || !rest.is_empty() {
+                self.transaction.splice_text(object, at, delete, rest)?;
+            }
+            moved += splice.insert.chars().count() as isize - delete;
+        }
+        Ok(())
+    }
+}
+
+fn kind(value: &hydrate::Value) -> ObjType {
+    match value {
+        hydrate::Value::Map(_) => ObjType::Map,
+        hydrate::Value::List(_) => ObjType::List,
+        _ => ObjType::Text,
     }
 }
 
