@@ -52,11 +52,11 @@ class Stage:
         self.bulk = b"x"
         self.dispatcher = Dispatcher(
             {
-                HANDSHAKE: Operation(call=self.handshake),
-                STATUS: Operation(call=self.quick("status")),
-                READ: Operation(call=self.quick("read")),
+                HANDSHAKE: Operation(call=self.handshake, is_immediate=True),
+                STATUS: Operation(call=self.quick("status"), is_immediate=True),
+                READ: Operation(call=self.quick("read"), is_immediate=True),
                 CREATE: Operation(call=self.gated("create")),
-                UPDATE: Operation(call=self.gated("update")),
+                UPDATE: Operation(call=self.gated("update"), is_immediate=True),
                 RETRIEVE: Operation(call=self.gated("retrieve"), is_overtakable=True),
                 SHUTDOWN: Operation(call=self.broken),
             },

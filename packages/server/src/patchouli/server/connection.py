@@ -5,8 +5,9 @@ are answered in it. An overtakable one (retrieve, download) begins in its turn a
 effects of all before it; then the next ones go on without waiting for it. An answer that belongs to
 a line and to no request stands where its line stood.
 
-A request whose operation never has to wait is driven right here and costs no task; the answers of
-one read from the socket leave in one write. What has to wait goes on as a task (`Rest`).
+A request that seldom has to wait is driven right here and costs no task, unless it waits after all
+and goes on as one (`Rest`); the others are tasks from the beginning. The answers of one read from
+the socket leave in one write.
 
 Bounds. At most `max_in_flight` requests are held, waiting lines included, and as many are begun in
 one step of the loop; beyond it the socket is not read. While the peer leaves `outbox_bytes` unread
@@ -27,7 +28,7 @@ from patchouli.protocol import LineDecoder
 from patchouli.server.work import Rest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from patchouli.protocol import FrameEvent
     from patchouli.server.dispatch import Dispatcher
@@ -226,22 +227,26 @@ class Connection(asyncio.Protocol):
         if isinstance(begun, bytes):
             self.send(begun)
             return
-        answer = begun.answer
-        try:
-            waited = answer.send(None)
-        except StopIteration as ended:
-            self.send(ended.value)
-            return
-        if begun.is_overtakable:
-            task = self._work.begin(Rest(answer, waited, self._finish_overtakable))
+        answer, operation = begun.answer, begun.operation
+        if operation.is_immediate:
+            try:
+                waited = answer.send(None)
+            except StopIteration as ended:
+                self.send(ended.value)
+                return
+            task = self._work.begin(Rest(answer, waited, self.send))
+        else:
+            task = self._work.begin(self._finish(answer))
+        if operation.is_overtakable:
             self._overtakable.add(task)
             task.add_done_callback(self._end_overtakable)
         else:
-            self._serial = self._work.begin(Rest(answer, waited, self.send))
-            self._serial.add_done_callback(self._end_serial)
+            self._serial = task
+            task.add_done_callback(self._end_serial)
 
-    def _finish_overtakable(self, line: bytes) -> None:
-        self.send(line)
+    async def _finish(self, answer: Awaitable[bytes]) -> None:
+        # Sent in the very step in which it is there: a subscription's first event comes after.
+        self.send(await answer)
 
     def _end_overtakable(self, task: asyncio.Task[Any]) -> None:
         self._overtakable.discard(task)

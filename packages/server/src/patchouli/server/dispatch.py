@@ -44,12 +44,17 @@ _TOO_LARGE: Final = RpcError(
 class Operation:
     """What a method does: a call that ends with its `result` as JSON.
 
-    `is_overtakable` marks an independent read that may take long: requests behind it on the same
-    connection do not wait for it.
+    Attributes:
+        call: Gets the session, the parsed params and the deadline.
+        is_overtakable: It is an independent read that may take long: requests behind it on the
+            same connection do not wait for it.
+        is_immediate: It seldom has to wait, so it is worth trying without a task. Until its first
+            wait it must not need one, which rules out `asyncio.timeout` and task groups there.
     """
 
     call: Callable[[Session, Any, int | None], Awaitable[bytes]]
     is_overtakable: bool = False
+    is_immediate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Begun:
     """A request whose operation can run; `answer` has not been started."""
 
     answer: Coroutine[Any, Any, bytes]
-    is_overtakable: bool
+    operation: Operation
 
 
 class Dispatcher:
@@ -96,8 +101,7 @@ class Dispatcher:
         except RpcError as error:
             return error_line(error.request_id if request_id is None else request_id, error)
         return Begun(
-            self._answer(operation.call(session, parsed, deadline), name, request_id),
-            operation.is_overtakable,
+            self._answer(operation.call(session, parsed, deadline), name, request_id), operation
         )
 
     def _row(self, session: Session, name: str) -> tuple[Method[Any], Operation]:

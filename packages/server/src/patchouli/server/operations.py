@@ -56,10 +56,10 @@ def operations(
 ) -> dict[str, Operation]:
     """Return the operation of every method that a client may call."""
     return {
-        HANDSHAKE: Operation(call=control.handshake),
-        STATUS: Operation(call=control.status),
+        HANDSHAKE: Operation(call=control.handshake, is_immediate=True),
+        STATUS: Operation(call=control.status, is_immediate=True),
         CHECKPOINT: Operation(call=control.checkpoint),
-        SHUTDOWN: Operation(call=control.shutdown),
+        SHUTDOWN: Operation(call=control.shutdown, is_immediate=True),
         **_entity_operations(engine),
         **_change_operations(engine, clock),
         **_artifact_operations(artifacts),
@@ -84,7 +84,7 @@ def _entity_operations(engine: Engine) -> dict[str, Operation]:
 
     return {
         CREATE: Operation(call=create),
-        READ: Operation(call=read),
+        READ: Operation(call=read, is_immediate=True),
         RETRIEVE: Operation(call=retrieve, is_overtakable=True),
         UPDATE: Operation(call=update),
         DELETE: Operation(call=delete),
@@ -101,7 +101,7 @@ def _change_operations(engine: Engine, clock: Clock) -> dict[str, Operation]:
 
     return {
         SUBSCRIBE: Operation(call=subscribe),
-        UNSUBSCRIBE: Operation(call=unsubscribe),
+        UNSUBSCRIBE: Operation(call=unsubscribe, is_immediate=True),
     }
 
 
