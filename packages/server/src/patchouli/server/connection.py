@@ -152,6 +152,11 @@ class Connection(asyncio.Protocol):
         """Whether events may be added to what the peer has not read yet."""
         return self._room is None
 
+    @property
+    def unread_bytes(self) -> int:
+        """What was written for the peer and has not left this process."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     async def wait_for_room(self) -> None:
         """Return when there is room again, or the peer is gone."""
         while self._room is not None:

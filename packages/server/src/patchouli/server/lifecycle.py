@@ -115,6 +115,11 @@ class Daemon:
             max_response_bytes=self._limits.max_response_bytes,
         )
 
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """The connections that are open now."""
+        return frozenset(self._connections)
+
     async def serve(self, announce: Callable[[], None]) -> None:
         """Listen, call `announce` once a client can connect, and return when the end is asked for.
 

@@ -79,6 +79,10 @@ class Peer:
         self.send_bytes(json.dumps(request).encode() + b"\n")
         return request_id
 
+    async def drain(self) -> None:
+        """Wait until the daemon has taken most of what was sent."""
+        await asyncio.wait_for(self._writer.drain(), WAIT_SECONDS)
+
     def send_eof(self) -> None:
         """Say that nothing more will be sent."""
         self._writer.write_eof()
