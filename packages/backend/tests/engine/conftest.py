@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,7 +38,7 @@ from patchouli.provider_conformance.model import ModelProvider, ModelStorage
 from patchouli.provider_sqlite import SqliteProvider
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from patchouli.provider import (
@@ -66,15 +66,15 @@ def anyio_backend() -> str:
 class Watched(Provider):
     """A provider that notes what it is asked and lets a test act between two calls."""
 
-    def __init__(self, inner: Provider) -> None:
+    def __init__(self, inner: Provider, running: RuntimeGeneration | None = None) -> None:
         self.inner = inner
+        self.running = running
         self.calls: list[str] = []
         self.commits: list[Commit] = []
         self.reads: list[ReadPlan] = []
         self.retrievals: list[RetrievePlan] = []
         self.before_commit: deque[Step] = deque()
         self.answers: deque[Any] = deque()
-        self.is_aside = False
         self.lacks: frozenset[str] = frozenset()
 
     @property
@@ -92,7 +92,7 @@ class Watched(Provider):
 
     async def initialize(self, retention: Retention) -> RuntimeGeneration:
         self.calls.append("initialize")
-        return await self.inner.initialize(retention)
+        return self.running or await self.inner.initialize(retention)
 
     async def health(self) -> None:
         self.calls.append("health")
@@ -100,15 +100,11 @@ class Watched(Provider):
         await self.inner.health()
 
     async def read(self, plan: ReadPlan) -> ReadOutcome:
-        if self.is_aside:
-            return await self.inner.read(plan)
         self.calls.append("read")
         self.reads.append(plan)
         return self._answer() or await self.inner.read(plan)
 
     async def commit(self, commit: Commit) -> CommitOutcome:
-        if self.is_aside:
-            return await self.inner.commit(commit)
         self.calls.append("commit")
         self.commits.append(commit)
         if self.before_commit:
@@ -137,16 +133,8 @@ class Watched(Provider):
     async def shutdown(self) -> None:
         self.calls.append("shutdown")
         self._answer()
-        await self.inner.shutdown()
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Let calls through unnoticed, as if another process made them."""
-        self.is_aside = True
-        try:
-            yield
-        finally:
-            self.is_aside = False
+        if self.running is None:
+            await self.inner.shutdown()
 
     def _answer(self) -> Any:
         """Return the outcome that the test wants for this call, or raise it, once."""
@@ -165,6 +153,7 @@ class Desk:
         self.clock = clock
         self.meta = meta
         self.type = "memo"
+        self.rival: Desk = self
 
     async def create(
         self, value: Any, name: str | None = "a", *, kind: str | None = None, **meta: Any
@@ -266,18 +255,22 @@ async def open_desk(store: str, tmp_path: Path) -> AsyncIterator[Callable[..., A
                 if store == "model"
                 else SqliteProvider(tmp_path / name, clock=clock)
             )
-            provider = Watched(inner)
-            provider.lacks = frozenset(lacks)
-            engine = await Engine.start(
-                load_policy(json.dumps(memo_policy() if policy is None else policy)),
-                provider,
-                clock=clock,
-                ids=SystemIds(),
-                limits=limits,
-            )
-            stack.push_async_callback(engine.shutdown)
-            provider.calls.clear()
-            return Desk(engine, provider, clock, {"team": "north"} if meta is None else meta)
+            loaded = load_policy(json.dumps(memo_policy() if policy is None else policy))
+            meta = {"team": "north"} if meta is None else meta
+
+            async def seated(provider: Watched) -> Desk:
+                provider.lacks = frozenset(lacks)
+                engine = await Engine.start(
+                    loaded, provider, clock=clock, ids=SystemIds(), limits=limits
+                )
+                stack.push_async_callback(engine.shutdown)
+                provider.calls.clear()
+                return Desk(engine, provider, clock, meta)
+
+            desk = await seated(Watched(inner))
+            # Another engine over the same store, as if in another process.
+            desk.rival = await seated(Watched(inner, desk.engine.runtime))
+            return desk
 
         yield open_
 

@@ -5,8 +5,9 @@ are pure values, one provider call for a read, a retrieval and a create, two for
 delete, and one more commit for each race lost. What is decided between the calls is decided by the
 pure modules `policy`, `mutation` and `retrieval`. The engine keeps no business state.
 
-Nothing here locks: a mutation compares and swaps heads, and what it lost a race to comes back with
-the answer, so that it resolves again and tries again, `ATTEMPTS` times in all.
+No lock is needed: a mutation compares and swaps heads, and what it lost a race to comes back with
+the answer, so that it resolves again and tries again, `ATTEMPTS` times in all. Mutations that
+contend for one entity take turns, so that they win instead of racing on.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from patchouli.backend.results import (
     VersionView,
 )
 from patchouli.backend.retrieval import CursorSeal, parse_instruction
+from patchouli.backend.turns import Turns
 from patchouli.backend.validation import ValueValidators
 from patchouli.provider import (
     INTEGER_MAX,
@@ -139,6 +141,7 @@ class Engine:
             provider, clock=clock, changes_seconds=loaded.policy.retention.changes_seconds
         )
         self._joins = ThreadPoolExecutor(limits.max_joins, thread_name_prefix="patchouli-join")
+        self._turns = Turns()
         self._queued = 0
         self._guards: dict[str, Callable[[ScopeText, Json], None]] = {}
         offered = provider.capabilities().both(ENGINE_CAPABILITIES)
@@ -484,8 +487,13 @@ class Engine:
             and bool(selection.merge_rules)
             and bool(bases)
         )
+        retries = selection.strategy != "reject"
+        has_turn = False
         self._enter()
         try:
+            if retries and self._turns.is_taken(key):
+                await self._take_turn(key, deadline)
+                has_turn = True
             plan = ReadPlan(
                 key=key,
                 consistency=selection.consistency(deadline_unix_ms=deadline, is_mutation=True),
@@ -497,7 +505,7 @@ class Engine:
                 raise _not_found()
             if isinstance(named, InvalidRequestError):
                 raise named
-            for _ in range(ATTEMPTS):
+            for attempt in range(1, ATTEMPTS + 1):
                 resolution = await self._resolve(selection, bases, found, update)
                 outcome = await self._commit(
                     self._commit_of(key, selection, resolution, deadline, plan, found.heads)
@@ -505,9 +513,24 @@ class Engine:
                 if type(outcome) is not Raced:
                     return self._accepted(key, selection, resolution.accepted)
                 found = outcome
+                if retries and not has_turn and attempt < ATTEMPTS:
+                    has_waited = await self._take_turn(key, deadline)
+                    has_turn = True
+                    if has_waited:  # what the race brought is old by now
+                        found = await self._read(plan)
             raise conflict(found.heads)
         finally:
+            if has_turn:
+                self._turns.give_back(key)
             self._queued -= 1
+
+    async def _take_turn(self, key: EntityKey, deadline: int | None) -> bool:
+        """Return when the mutations of an entity that lined up earlier are done."""
+        left_ms = None if deadline is None else deadline - self._clock.unix_ms()
+        try:
+            return await self._turns.take(key, timeout_ms=left_ms)
+        except TimeoutError as error:
+            raise _late() from error
 
     async def _resolve(
         self,
