@@ -77,7 +77,7 @@ async def open_daemon(settings: Settings, *, stop: Stop, log: Log) -> AsyncGener
         for warning in [*map(str, providers.warnings), *engine.warnings]:
             _say(f"warning: {warning}")
         artifacts = ArtifactService(
-            ArtifactLibrary(settings.artifacts),
+            _open_library(settings.artifacts),
             engine,
             node_id=settings.node_id,
             limits=ArtifactLimits(),
@@ -125,6 +125,16 @@ def _open_store(loaded: LoadedProviders, file: Path) -> Provider:
             'every scope in the local one; route them to "local"'
         )
     return SqliteProvider(database_path(loaded, file))
+
+
+def _open_library(root: Path) -> ArtifactLibrary:
+    try:
+        return ArtifactLibrary(root)
+    except OSError as error:
+        raise CommandError(
+            f"cannot keep artifacts in {root}: {(error.strerror or 'no access').lower()}; name "
+            "another directory with --artifacts"
+        ) from error
 
 
 def _settle() -> None:

@@ -10,6 +10,7 @@ a store may name files and is replaced by ours.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from patchouli.backend import (
@@ -43,7 +44,7 @@ from patchouli.provider import (
 from patchouli.provider import DeadlineExceededError as StoreDeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 INTERNAL: Final = RpcError(ErrorCode.INTERNAL_ERROR, "the request failed inside the daemon")
 
@@ -78,7 +79,9 @@ def _bug(_: Exception) -> RpcError:
 
 _DAMAGED: Final = "the store cannot be used; its operator finds the cause in the daemon's log"
 
-WIRE: Final[Mapping[type[Exception], Callable[[Any], RpcError]]] = {
+_Row = Callable[[Any], RpcError]
+
+WIRE: Mapping[type[Exception], _Row] = {
     InvalidRequestError: _engine(ErrorCode.INVALID_REQUEST),
     NotFoundError: _engine(ErrorCode.NOT_FOUND),
     VersionConflictError: _version_conflict,
@@ -128,7 +131,6 @@ def to_wire(error: Exception) -> RpcError | None:
         return error
     if isinstance(error, EngineError | ProviderError):
         for base in type(error).__mro__:
-            row: Callable[[Any], RpcError] | None = WIRE.get(base)
-            if row is not None:
-                return row(error)
+            if base in WIRE:
+                return WIRE[base](error)
     return None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from patchouli.server.logs import Log
     from patchouli.server.settings import Settings
 
-SWEEP_SECONDS: Final = 1.0
+SWEEP_SECONDS: Final = 1.0  # at most; a shorter bound is looked at as often as it says
 _CROWDED: Final = error_line(
     None,
     RpcError(
@@ -101,6 +101,10 @@ class Daemon:
         self._nobody_left: Final = asyncio.Event()
         self._nobody_left.set()
         self._sweeper: asyncio.TimerHandle | None = None
+        shortest_ms = min(
+            self._limits.handshake_ms, self._limits.stalled_write_ms, self._limits.boundary_ms
+        )
+        self._sweep_seconds: Final = min(SWEEP_SECONDS, shortest_ms / 1000)
         control = Control(
             engine,
             settings=settings,
@@ -201,7 +205,7 @@ class Daemon:
 
     def _sweep(self) -> None:
         """Look after what no event tells: peers that do nothing, and positions to be told."""
-        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
+        self._sweeper = asyncio.get_running_loop().call_later(self._sweep_seconds, self._sweep)
         now = self._clock.monotonic()
         for connection in tuple(self._connections):
             session = connection.session

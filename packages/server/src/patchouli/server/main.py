@@ -53,13 +53,24 @@ WAIT_SECONDS: Final = 30.0
 def run() -> None:
     """Run the command that the process was started with, and exit with its code."""
     try:
-        app(args=_with_wait_value(sys.argv[1:]), prog_name="patchouli-db")
+        code = app(
+            args=_with_wait_value(sys.argv[1:]), prog_name="patchouli-db", standalone_mode=False
+        )
+    except typer.TyperException as error:
+        wrong: Any = error  # its subclasses, which have a context and `show`, are private to typer
+        if wrong.ctx is None:  # else it shows the usage itself
+            sys.stderr.write("Usage: patchouli-db [OPTIONS] COMMAND [ARGS]...\n")
+        wrong.show()
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit(1)
     except CommandError as error:
         sys.stderr.write(f"patchouli-db: {error}\n")
         sys.exit(1)
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _with_wait_value(arguments: list[str]) -> list[str]:
@@ -291,6 +302,9 @@ def _failures() -> Generator[None]:
         raise CommandError("\n".join([str(error), *_notes(error)])) from error
     except ProviderError as error:
         raise CommandError("\n".join([error.detail, *_notes(error)])) from error
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        raise CommandError(f"{place}{(error.strerror or 'no access').lower()}") from error
 
 
 def _notes(error: BaseException) -> list[str]:

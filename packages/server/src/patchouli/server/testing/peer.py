@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,11 +89,11 @@ class Peer:
 
     def pause_reading(self) -> None:
         """Leave in the socket what the daemon sends, as a peer that does not read."""
-        self._writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] -- a socket
+        cast("asyncio.ReadTransport", self._writer.transport).pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
-        self._writer.transport.resume_reading()  # pyright: ignore[reportAttributeAccessIssue] -- a socket
+        cast("asyncio.ReadTransport", self._writer.transport).resume_reading()
 
     async def receive(self) -> dict[str, Any]:
         """Return the next line, whatever it is.
