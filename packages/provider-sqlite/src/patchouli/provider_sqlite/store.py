@@ -110,6 +110,9 @@ class Store:
             # The loop must not wait for a foreign program; such a read goes to a reader thread.
             self._inline.set_busy_timeout(0)
             self.run = await self._on_writer("initialize", lambda: self._start(chance))
+        except apsw.Error as error:
+            await self.abandon()
+            raise translate(error, "initialize") from error
         except BaseException:
             await self.abandon()
             raise
@@ -140,7 +143,7 @@ class Store:
         failures: list[ProviderError] = []
         self.wakeups.stop()
         await self._stop_readers()
-        for step in (self._stop, self._empty_log):
+        for step in (self._stop, self._empty_log, self._close_writer):
             try:
                 await self._on_writer("shutdown", step)
             except ProviderError as error:
@@ -150,9 +153,14 @@ class Store:
             raise failures[0]
 
     async def abandon(self) -> None:
-        """Close everything and release the lock without recording a clean stop."""
+        """Close everything and release the lock without recording a clean stop.
+
+        What fails meanwhile is of no interest: the process could have ended instead.
+        """
         self.wakeups.stop()
         await self._stop_readers()
+        with contextlib.suppress(ProviderError):
+            await self._on_writer("abandon", self._close_writer)
         await self._end_writer()
 
     async def _stop_readers(self) -> None:
@@ -166,22 +174,27 @@ class Store:
             self._inline = None
 
     async def _end_writer(self) -> None:
-        self.writer.call(self._close_writer)
         self.writer.stop()
         await asyncio.to_thread(self.writer.join)
 
     async def _on_writer(self, operation: str, step: Callable[[], T]) -> T:
-        try:
-            return await self.writer.call(step)
-        except apsw.Error as error:
-            errno = self._write.system_errno if self._write is not None else 0
-            raise translate(error, operation, system_errno=errno) from error
+        return await self.writer.call(partial(self._translated, operation, step))
 
     def _connect(self) -> Connection:
         cache_kib = self._limits.reader_cache_kib
         return open_reader(self._ownership.path, cache_kib=cache_kib, disk=self._disk)
 
     # What follows runs on the writer's thread.
+
+    def _translated(self, operation: str, step: Callable[[], T]) -> T:
+        try:
+            return step()
+        except apsw.Error as error:
+            try:
+                system_errno = self._write.system_errno if self._write is not None else 0
+            except apsw.ConnectionClosedError:
+                system_errno = 0
+            raise translate(error, operation, system_errno=system_errno) from error
 
     def _prepare(self) -> None:
         """Open the database and refuse it if it is not ours; nothing in it is changed before."""
@@ -195,6 +208,11 @@ class Store:
             detail = "the file system does not support a write-ahead log; name another place"
             raise UnavailableError(KIND, "initialize", detail)
         self._ownership.require_unchanged()
+        try:
+            (self._disk.sync_directory or sync_directory)(path.parent)
+        except OSError as error:
+            detail = "the directory of the database cannot be synced; check the disk"
+            raise UnavailableError(KIND, "initialize", detail) from error
 
     def _start(self, chance: Chance) -> RuntimeGeneration:
         connection = self._require_write()
@@ -204,7 +222,6 @@ class Store:
             chance=chance,
             now_unix_ms=self._clock.unix_ms(),
         )
-        (self._disk.sync_directory or sync_directory)(self._ownership.path.parent)
         ledger = Ledger(connection, self._clock)
         self._write_witness(run, ledger.last_cursor)
         connection.set_wal_hook(self._log.note)
@@ -275,9 +292,16 @@ class Store:
             self._ownership.release()
 
     def _write_witness(self, run: RuntimeGeneration, cursor: int) -> None:
-        self._ownership.write_witness(
-            Witness(incarnation=run.incarnation, generation=run.generation, last_cursor=cursor)
+        """Let the lock file know how far the database has come.
+
+        A witness that cannot be written is no failure of the run: an older one only recognises
+        fewer copies, and a torn one makes the next start take a new incarnation.
+        """
+        witness = Witness(
+            incarnation=run.incarnation, generation=run.generation, last_cursor=cursor
         )
+        with contextlib.suppress(OSError):
+            self._ownership.write_witness(witness)
 
     def _require_write(self) -> Connection:
         if self._write is None:

@@ -1,0 +1,92 @@
+"""What must hold of the truth database, whatever happened to the process or the disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+import apsw
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from patchouli.provider_sqlite.connection import Connection
+
+VIOLATIONS: Final = {
+    "the number of heads is the number of current versions": """
+        SELECT entity_id FROM entity e WHERE head_count <> (version IS NOT NULL) + (
+            SELECT count(*) FROM version v WHERE v.entity_id = e.entity_id
+            AND superseded_cursor IS NULL AND unit_id IS NULL)
+    """,
+    "a version is stored once": """
+        SELECT v.version FROM version v JOIN entity e USING (entity_id, version)
+    """,
+    "the newest change of an entity names its heads": """
+        WITH newest AS (SELECT entity_id, max(cursor) AS cursor FROM change GROUP BY entity_id)
+        SELECT entity_id FROM newest JOIN change c USING (entity_id, cursor)
+        WHERE (SELECT group_concat(value, ' ') FROM
+                (SELECT value FROM json_each(c.heads) ORDER BY value))
+        IS NOT (SELECT group_concat(version, ' ') FROM (
+            SELECT version FROM entity e WHERE e.entity_id = newest.entity_id
+                AND version IS NOT NULL
+            UNION ALL SELECT version FROM version v WHERE v.entity_id = newest.entity_id
+                AND superseded_cursor IS NULL AND unit_id IS NULL
+            ORDER BY version))
+    """,
+    "an entity was changed at its newest change": """
+        SELECT entity_id FROM change JOIN entity USING (entity_id)
+        GROUP BY entity_id HAVING max(cursor) <> changed_cursor
+    """,
+    "a change and its entity belong to one scope": """
+        SELECT cursor FROM change c LEFT JOIN entity e USING (entity_id)
+        WHERE c.scope_id IS NOT e.scope_id
+    """,
+    "the frontier of a scope is its newest change, with its token": """
+        SELECT s.scope_id FROM scope s WHERE frontier > 0 AND frontier_token IS NOT (
+            SELECT token FROM change WHERE cursor = frontier AND scope_id = s.scope_id
+            UNION ALL SELECT token FROM causal_token p
+            WHERE p.cursor = frontier AND p.scope_id = s.scope_id)
+        UNION ALL SELECT scope_id FROM change JOIN scope USING (scope_id)
+        GROUP BY scope_id HAVING max(cursor) <> frontier
+    """,
+    "a token stands for one position": """
+        SELECT token FROM change JOIN causal_token USING (token)
+    """,
+    "what is pruned lies behind the horizon": """
+        SELECT token FROM causal_token JOIN scope USING (scope_id) WHERE cursor > pruned_through
+    """,
+    "no version is newer than the frontier of its scope": """
+        SELECT v.version FROM version v JOIN entity USING (entity_id) JOIN scope USING (scope_id)
+        WHERE max(v.published_cursor, ifnull(v.superseded_cursor, 0)) > frontier
+        UNION ALL SELECT version FROM entity JOIN scope USING (scope_id)
+        WHERE changed_cursor > frontier
+    """,
+    "the parents of a version are versions of its entity": """
+        WITH known AS (
+            SELECT entity_id, version, parents FROM version
+            UNION ALL SELECT entity_id, version, parents FROM entity WHERE version IS NOT NULL)
+        SELECT k.version FROM known k, json_each(k.parents) p
+        WHERE NOT EXISTS (SELECT 1 FROM known o
+                          WHERE o.entity_id = k.entity_id AND o.version = p.value)
+    """,
+    "every number of a scope, an entity or a unit leads somewhere": "PRAGMA foreign_key_check",
+}
+"""Each statement finds what contradicts the sentence; parents only while nothing is folded away."""
+
+
+def check_truth(path: Path) -> None:
+    """Return if the database at `path`, which nobody may be using, contradicts no invariant.
+
+    Raises:
+        AssertionError: It does; the message names the invariant and what breaks it.
+    """
+    connection = cast("Connection", apsw.Connection(str(path)))
+    try:
+        found = connection.execute("PRAGMA integrity_check").fetchall()
+        if found != [("ok",)]:
+            raise AssertionError(f"the file is sound: {found}")
+        for invariant, statement in VIOLATIONS.items():
+            found = connection.execute(statement).fetchall()
+            if found:
+                raise AssertionError(f"{invariant}: {found}")
+    finally:
+        connection.close()
