@@ -294,7 +294,7 @@ async def test_the_disk_of_the_power_loss_forgets_what_was_not_synced(tmp_path: 
 async def test_a_commit_refused_for_its_sync_does_not_come_back(tmp_path: Path) -> None:
     disk = FaultyDisk(ONLY_SYNC, concerned=of_the_truth)
     story = Story()
-    provider = at(tmp_path / "live", disk=disk.disk)
+    provider = at(tmp_path / "live", disk=disk.disk, limits=SqliteLimits())
     await provider.initialize(FOREVER)
     await story.run(provider, range(3))
 
@@ -313,7 +313,7 @@ async def test_a_commit_refused_for_its_sync_does_not_come_back(tmp_path: Path) 
 async def test_a_commit_of_which_nothing_is_certain_says_so(tmp_path: Path) -> None:
     disk = FaultyDisk(ONLY_SYNC, concerned=of_the_truth)
     story = Story()
-    provider = at(tmp_path / "live", disk=disk.disk)
+    provider = at(tmp_path / "live", disk=disk.disk, limits=SqliteLimits())
     await provider.initialize(FOREVER)
     await story.run(provider, range(3))
     asked = story.next_commit(3)
