@@ -16,6 +16,7 @@ from patchouli.provider_conformance import (
     FilterConformance,
     HeadsConformance,
     IdempotencyConformance,
+    IntegrityConformance,
     LifecycleConformance,
     ModelProvider,
     ModelStorage,
@@ -24,7 +25,9 @@ from patchouli.provider_conformance import (
     PointerConformance,
     PublicationConformance,
     RefusalConformance,
+    ResolutionConformance,
     RetrievalConformance,
+    RobustnessConformance,
     SessionConformance,
     SourceConformance,
     TextConformance,
@@ -89,6 +92,9 @@ class TestFilter(Model, FilterConformance): ...
 class TestHeads(Model, HeadsConformance): ...
 
 
+class TestIntegrity(Model, IntegrityConformance): ...
+
+
 class TestIdempotency(Model, IdempotencyConformance): ...
 
 
@@ -104,7 +110,13 @@ class TestPointer(Model, PointerConformance): ...
 class TestPublication(Model, PublicationConformance): ...
 
 
+class TestResolution(Model, ResolutionConformance): ...
+
+
 class TestRetrieval(Model, RetrievalConformance): ...
+
+
+class TestRobustness(Model, RobustnessConformance): ...
 
 
 class TestSession(Model, SessionConformance): ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patchouli.provider import Clock, Provider
-from patchouli.provider_conformance.machine import MACHINE_SETTINGS, ProviderMachine
+from patchouli.provider_conformance import MACHINE_SETTINGS, ProviderMachine
 from patchouli.provider_conformance.model import ModelProvider, ModelStorage
 
 

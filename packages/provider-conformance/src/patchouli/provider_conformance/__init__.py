@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from patchouli.provider_conformance.builders import ManualClock
+    from patchouli.provider_conformance.control_machine import ProviderMachine
     from patchouli.provider_conformance.invariants import check_visible_state
-    from patchouli.provider_conformance.machine import MACHINE_SETTINGS, ProviderMachine
+    from patchouli.provider_conformance.machine import MACHINE_SETTINGS
     from patchouli.provider_conformance.model import EVERYTHING, ModelProvider, ModelStorage
     from patchouli.provider_conformance.suite.base import (
         Abandon,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from patchouli.provider_conformance.suite.entities import EntityConformance
     from patchouli.provider_conformance.suite.heads import HeadsConformance
     from patchouli.provider_conformance.suite.idempotency import IdempotencyConformance
+    from patchouli.provider_conformance.suite.integrity import IntegrityConformance
     from patchouli.provider_conformance.suite.lifecycle import LifecycleConformance
     from patchouli.provider_conformance.suite.matching import (
         FilterConformance,
@@ -43,13 +45,16 @@ if TYPE_CHECKING:
     from patchouli.provider_conformance.suite.ordering import OrderConformance
     from patchouli.provider_conformance.suite.publication import PublicationConformance
     from patchouli.provider_conformance.suite.refusals import RefusalConformance
+    from patchouli.provider_conformance.suite.resolution import ResolutionConformance
     from patchouli.provider_conformance.suite.retrieval import RetrievalConformance
+    from patchouli.provider_conformance.suite.robustness import RobustnessConformance
     from patchouli.provider_conformance.suite.unit_control import (
         UnitCausalConformance,
-        UnitIdempotencyConformance,
         UnitSessionConformance,
     )
-    from patchouli.provider_conformance.suite.units import UnitStateConformance, UnitViewConformance
+    from patchouli.provider_conformance.suite.unit_idempotency import UnitIdempotencyConformance
+    from patchouli.provider_conformance.suite.unit_state import UnitStateConformance
+    from patchouli.provider_conformance.suite.units import UnitViewConformance
     from patchouli.provider_conformance.suite.waiting import WaitingConformance
 
 _HOMES = {
@@ -66,6 +71,7 @@ _HOMES = {
     "FilterConformance": "suite.matching",
     "HeadsConformance": "suite.heads",
     "IdempotencyConformance": "suite.idempotency",
+    "IntegrityConformance": "suite.integrity",
     "LifecycleConformance": "suite.lifecycle",
     "ManualClock": "builders",
     "ModelProvider": "model",
@@ -73,20 +79,22 @@ _HOMES = {
     "OpenProvider": "suite.base",
     "OrderConformance": "suite.ordering",
     "PointerConformance": "suite.matching",
-    "ProviderMachine": "machine",
+    "ProviderMachine": "control_machine",
     "ProviderSuite": "suite.base",
     "PublicationConformance": "suite.publication",
     "RefusalConformance": "suite.refusals",
     "Reopen": "suite.base",
+    "ResolutionConformance": "suite.resolution",
     "RetrievalConformance": "suite.retrieval",
+    "RobustnessConformance": "suite.robustness",
     "SessionConformance": "suite.consistency",
     "SourceConformance": "suite.consistency",
     "Start": "suite.base",
     "TextConformance": "suite.matching",
     "UnitCausalConformance": "suite.unit_control",
-    "UnitIdempotencyConformance": "suite.unit_control",
+    "UnitIdempotencyConformance": "suite.unit_idempotency",
     "UnitSessionConformance": "suite.unit_control",
-    "UnitStateConformance": "suite.units",
+    "UnitStateConformance": "suite.unit_state",
     "UnitViewConformance": "suite.units",
     "WaitingConformance": "suite.waiting",
     "check_visible_state": "invariants",
@@ -106,6 +114,7 @@ __all__ = [
     "FilterConformance",
     "HeadsConformance",
     "IdempotencyConformance",
+    "IntegrityConformance",
     "LifecycleConformance",
     "ManualClock",
     "ModelProvider",
@@ -118,7 +127,9 @@ __all__ = [
     "PublicationConformance",
     "RefusalConformance",
     "Reopen",
+    "ResolutionConformance",
     "RetrievalConformance",
+    "RobustnessConformance",
     "SessionConformance",
     "SourceConformance",
     "Start",

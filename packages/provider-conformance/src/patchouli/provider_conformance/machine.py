@@ -1,7 +1,8 @@
 """Any provider against the model: random histories, and the same answers from both.
 
-An adapter inherits `ProviderMachine`, says how to open a provider on storage of its own, and lets
-pytest run its `TestCase`. A difference shrinks to a short list of the calls that lead to it.
+`ProviderMachine` (control_machine.py) adds the rules for what only some providers claim. An adapter
+inherits it, says how to open a provider on storage of its own, and lets pytest run its `TestCase`.
+A difference shrinks to a short list of the calls that lead to it.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from patchouli.provider import (
     Order,
     Page,
     ProviderError,
+    RetrieveOutcome,
     RetrievePlan,
     ScopeText,
     Version,
     VersionState,
     change_kind,
 )
-from patchouli.provider_conformance.asking import page_of, position_of
+from patchouli.provider_conformance.asking import position_of
 from patchouli.provider_conformance.builders import (
     FOREVER,
     LATE,
@@ -94,7 +96,7 @@ some_ids = st.none() | st.frozensets(st.sampled_from(["a", "b", "c"]))
 some_types = st.none() | st.frozensets(st.sampled_from(["note", "task", "other"]))
 
 
-class ProviderMachine(RuleBasedStateMachine):
+class EntityMachine(RuleBasedStateMachine):
     """One provider and the model beside it; every rule asks both and compares."""
 
     can_abandon: ClassVar[bool] = False
@@ -394,13 +396,15 @@ async def answer_to(asked: Awaitable[Answer]) -> Answer:
         return type(error)
 
 
-async def every_page(provider: Provider, plan: RetrievePlan) -> list[Page]:
-    """Return all pages of `plan`."""
-    pages = [await page_of(provider, plan)]
-    while pages[-1].has_more:
-        after = position_of(pages[-1].hits[-1])
-        pages.append(await page_of(provider, replace(plan, after=after)))
-    return pages
+async def every_page(provider: Provider, plan: RetrievePlan) -> list[RetrieveOutcome]:
+    """Return all pages of `plan`, or the refusal instead of them."""
+    outcomes: list[RetrieveOutcome] = []
+    while True:
+        outcome = await provider.retrieve(plan)
+        outcomes.append(outcome)
+        if not isinstance(outcome, Page) or not outcome.has_more:
+            return outcomes
+        plan = replace(plan, after=position_of(outcome.hits[-1]))
 
 
 async def page_after(provider: Provider, plan: ChangesPlan, after: Cursor) -> Answer:

@@ -29,27 +29,22 @@ from patchouli.provider_conformance.builders import (
     delete,
     entity,
     read,
-    staging,
-    unit,
     update,
     version,
     version_ids,
 )
 from patchouli.provider_conformance.suite.base import ProviderSuite
+from patchouli.provider_conformance.suite.unit_steps import (
+    CLOSING,
+    IN_UNIT,
+    A,
+    B,
+    C,
+    kinds,
+)
 
 if TYPE_CHECKING:
     from patchouli.provider import Provider
-
-A, B, C = entity("a"), entity("b"), entity("c")
-UNIT = unit()
-IN_UNIT = staging(UNIT)
-CLOSING = staging(UNIT, close=True, request='"the close"')
-
-
-async def kinds(provider: Provider, after: int = 0) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return id, kind and heads of the changes beyond a cursor."""
-    log = await all_changes(provider, SCOPE)
-    return [(c.id, c.kind.value, tuple(c.head_versions)) for c in log if c.cursor > after]
 
 
 @pytest.mark.requires("work_units")
