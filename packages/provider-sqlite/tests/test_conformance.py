@@ -13,12 +13,14 @@ from patchouli.provider_conformance import (
     EntityConformance,
     FilterConformance,
     HeadsConformance,
+    IntegrityConformance,
     LifecycleConformance,
     OrderConformance,
     PointerConformance,
     ProviderSuite,
     RefusalConformance,
     RetrievalConformance,
+    RobustnessConformance,
     SourceConformance,
     TextConformance,
     WaitingConformance,
@@ -67,6 +69,9 @@ class TestFilters(OnSqlite, FilterConformance): ...
 class TestHeads(OnSqlite, HeadsConformance): ...
 
 
+class TestIntegrity(OnSqlite, IntegrityConformance): ...
+
+
 class TestLifecycle(OnSqlite, LifecycleConformance): ...
 
 
@@ -80,6 +85,9 @@ class TestRefusals(OnSqlite, RefusalConformance): ...
 
 
 class TestRetrieval(OnSqlite, RetrievalConformance): ...
+
+
+class TestRobustness(OnSqlite, RobustnessConformance): ...
 
 
 class TestSources(OnSqlite, SourceConformance): ...
