@@ -1,7 +1,9 @@
-//! What a saved document would unpack to, read from its outside before any of it is unpacked for use.
+//! What a saved document would unpack to, read from its outside before any of it is unpacked for
+//! use.
 //!
-//! Columns of a document are deflated, and runs of equal entries are stored as one: a few bytes can stand for
-//! any amount of memory. Only what `save` writes is let in: one document chunk, whole, nothing after it.
+//! Columns of a document are deflated, and runs of equal entries are stored as one: a few bytes can
+//! stand for any amount of memory. Only what `save` writes is let in: one document chunk, whole,
+//! nothing after it.
 
 use std::io::Read as _;
 
@@ -14,7 +16,8 @@ const MAGIC: [u8; 4] = [0x85, 0x6f, 0x4a, 0x83];
 const DOCUMENT: u8 = 0;
 const HASH_BYTES: u64 = 32;
 
-/// Refuse `data` that is no single document chunk, or unpacks to more than `max_bytes` or too many entries.
+/// Refuse `data` that is no single document chunk, or unpacks to more than `max_bytes` or too many
+/// entries.
 pub fn check(data: &[u8], max_bytes: usize) -> Result<(), Fault> {
     let mut input = Input { data };
     if input.take(4)? != MAGIC {

@@ -12,8 +12,8 @@ use crate::tree::{self, PlainTexts};
 
 /// Bytes of one actor id.
 pub const MAX_ACTOR_BYTES: usize = 256;
-/// Bytes of a JSON text to make a document of. Each code point of a string becomes an operation, which takes
-/// about 300 bytes while it is made.
+/// Bytes of a JSON text to make a document of. Each code point of a string becomes an operation,
+/// which takes about 300 bytes while it is made.
 pub const MAX_VALUE_BYTES: usize = 4 << 20;
 
 /// A document of one change that reads `text`.

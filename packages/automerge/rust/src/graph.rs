@@ -19,8 +19,8 @@ pub struct Node<'a> {
     pub json: &'a str,
 }
 
-/// Versions in canonical topological order: parents first, the base at 0, ids ascending where the graph leaves
-/// a choice. Only what the candidates descend from is left in it.
+/// Versions in canonical topological order: parents first, the base at 0, ids ascending where the
+/// graph leaves a choice. Only what the candidates descend from is left in it.
 #[derive(Debug)]
 pub struct Graph<'a> {
     pub ids: Vec<&'a str>,

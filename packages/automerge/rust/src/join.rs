@@ -1,18 +1,21 @@
 //! The merge of several versions of one JSON value, from the graph that they grew in.
 //!
-//! Each version becomes an Automerge document: the base's from its JSON, any other's by merging its parents'
-//! documents and making one change towards its own JSON. Merging the candidates' documents gives the result.
-//! Actors derive from version and path and times are zero, so a graph has one result, whoever computes it.
+//! Each version becomes an Automerge document: the base's from its JSON, any other's by merging its
+//! parents' documents and making one change towards its own JSON. Merging the candidates' documents
+//! gives the result. Actors derive from version and path and times are zero, so a graph has one
+//! result, whoever computes it.
 //!
 //! Documents of a join live as long as the join, so they hold only what decides it:
 //!
 //! - Members that all versions have in common are left out and put back into the result.
-//! - An element of a text is not a code point but a *segment*: a stretch of one version's text that no version
-//!   divides. Edit scripts are known before the documents are built (the text before a change with one parent
-//!   is that parent's), so stretches are cut beforehand where later changes will begin and end. Deleting,
-//!   inserting and merging segments has the effect that it would have on their code points.
-//! - What stands before a change with several parents is known only once they are merged. If its script begins
-//!   or ends inside a segment, the cut is noted and the documents are built again with it.
+//! - An element of a text is not a code point but a *segment*: a stretch of one version's text that
+//!   no version divides. Edit scripts are known before the documents are built (the text before a
+//!   change with one parent is that parent's), so stretches are cut beforehand where later changes
+//!   will begin and end. Deleting, inserting and merging segments has the effect that it would have
+//!   on their code points.
+//! - What stands before a change with several parents is known only once they are merged. If its
+//!   script begins or ends inside a segment, the cut is noted and the documents are built again
+//!   with it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
@@ -27,7 +30,8 @@ use crate::shared::Shared;
 use crate::text::{Budget, Hunk, offset_before, script};
 use crate::tree::{self, Splice, Step, Texts};
 
-/// Builds, one for each merge that descends from another at worst, before every text is cut at every code point, where no cut can be missing.
+/// Builds, one for each merge that descends from another at worst, before every text is cut at
+/// every code point, where no cut can be missing.
 const MAX_BUILDS: usize = 32;
 /// Operations of the base; each takes two bytes of its JSON at least, or is an element of a text.
 const FIRST_GENERATION: u64 = 1 << 23;
@@ -142,7 +146,8 @@ impl<'g> Plan<'g> {
         }
     }
 
-    /// What changes of `place`, and cuts in texts it took over, demand of the texts of its only parent.
+    /// What changes of `place`, and cuts in texts it took over, demand of the texts of its only
+    /// parent.
     fn hand_cuts_down(&mut self, place: usize, parent: usize) {
         let (of_parents, of_rest) = self.cuts.split_at_mut(place);
         let wanted = &mut of_parents[parent];
@@ -375,8 +380,8 @@ fn number(element: char) -> Option<usize> {
 
 /// The merged value, or none when a cut was missing.
 ///
-/// A version where one is missing gets no document, nor do its descendants; the others are still built, to
-/// find what they miss.
+/// A version where one is missing gets no document, nor do its descendants; the others are still
+/// built, to find what they miss.
 fn build_documents<'g>(
     graph: &'g Graph<'g>,
     path: &str,
@@ -411,10 +416,11 @@ fn build_documents<'g>(
 
 /// Let the operations of the next change count from where every change of this generation counts.
 ///
-/// Where two operations meet, their counters decide. Those of documents count all operations before, but how
-/// many elements a text has depends on all versions of the join. Two versions must meet in the same way in
-/// each join that holds them: the merge that became a version's JSON in one is made again in the next. So an
-/// empty change leads up to each change, and generations are far enough apart for any number of operations.
+/// Where two operations meet, their counters decide. Those of documents count all operations
+/// before, but how many elements a text has depends on all versions of the join. Two versions must
+/// meet in the same way in each join that holds them: the merge that became a version's JSON in one
+/// is made again in the next. So an empty change leads up to each change, and generations are far
+/// enough apart for any number of operations.
 fn begin_generation(
     document: &mut Automerge,
     generation: u32,
@@ -436,7 +442,8 @@ fn begin_generation(
     Ok(document.apply_changes([change])?)
 }
 
-/// One change of `document`, the merge of the parents' documents, towards the value of the version at hand.
+/// One change of `document`, the merge of the parents' documents, towards the value of the version
+/// at hand.
 fn change<'g>(
     graph: &'g Graph<'g>,
     document: &mut Automerge,

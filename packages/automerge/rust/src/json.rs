@@ -1,7 +1,8 @@
 //! Strict JSON in, canonical JSON out, and the value between.
 //!
-//! Ours rather than a library's because a number must come back as it was sent or be refused: 64-bit
-//! integers of both signs stay integers, an integer beyond them is no float, and floats round-trip.
+//! Ours rather than a library's because a number must come back as it was sent or be refused:
+//! 64-bit integers of both signs stay integers, an integer beyond them is no float, and floats
+//! round-trip.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +11,8 @@ use crate::fault::Fault;
 
 /// Arrays and objects inside one another; the request line has the same bound.
 pub const MAX_DEPTH: usize = 127;
-/// Bytes of one JSON text: eight times the longest request line, for values that merging made longer.
+/// Bytes of one JSON text: eight times the longest request line, for values that merging made
+/// longer.
 pub const MAX_JSON_BYTES: usize = 8 << 20;
 
 /// A JSON value. Equality is that of the protocol: the integer 1 is not the float 1.0, 0.0 is -0.0.

@@ -1,8 +1,8 @@
 //! The Python face of the modules beside it.
 //!
-//! Every call works outside the interpreter's lock, and a panic comes back as an error. Work on a document is
-//! done on a copy that replaces it when all went well: what failed has changed nothing. (A copy is a few
-//! reference counts.) No call holds two documents' locks at once.
+//! Every call works outside the interpreter's lock, and a panic comes back as an error. Work on a
+//! document is done on a copy that replaces it when all went well: what failed has changed nothing.
+//! (A copy is a few reference counts.) No call holds two documents' locks at once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use automerge::Automerge;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::fault::Fault;
 use crate::graph::Node;
@@ -36,7 +36,29 @@ mod _core {
 const DEFAULT_DOCUMENT_BYTES: usize = 64 << 20;
 
 /// A version as Python passes it: id, parents, JSON text.
-type NodeTuple = (PyBackedStr, Vec<PyBackedStr>, PyBackedStr);
+type NodeTuple = (PyBackedStr, Vec<PyBackedStr>, JsonText);
+
+/// A `str` of Python, which may hold what no UTF-8 text can.
+struct JsonText(Option<PyBackedStr>);
+
+impl<'py> FromPyObject<'_, 'py> for JsonText {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let text = object.cast::<PyString>()?.to_owned();
+        Ok(Self(text.try_into().ok()))
+    }
+}
+
+impl JsonText {
+    fn text(&self) -> Result<&str, Fault> {
+        self.0.as_deref().ok_or_else(|| Fault::Json {
+            version: None,
+            offset: 0,
+            problem: "a lone surrogate".to_owned(),
+        })
+    }
+}
 
 #[pyfunction]
 #[pyo3(signature = (path, base, nodes, candidates, max_text_work))]
@@ -49,14 +71,16 @@ fn join(
     max_text_work: u64,
 ) -> PyResult<String> {
     detached(py, || {
-        let nodes: Vec<Node<'_>> = nodes
+        let nodes = nodes
             .iter()
-            .map(|(version, parents, json)| Node {
-                version,
-                parents: parents.iter().map(|parent| &**parent).collect(),
-                json,
+            .map(|(version, parents, json)| {
+                Ok(Node {
+                    version,
+                    parents: parents.iter().map(|parent| &**parent).collect(),
+                    json: json.text().map_err(|fault| fault.in_version(version))?,
+                })
             })
-            .collect();
+            .collect::<Result<Vec<_>, Fault>>()?;
         let candidates: Vec<&str> = candidates.iter().map(|id| &**id).collect();
         joining::join(&path, &base, &nodes, &candidates, max_text_work)
     })
@@ -69,12 +93,15 @@ struct Document(Mutex<Automerge>);
 impl Document {
     #[staticmethod]
     #[pyo3(signature = (text, *, actor))]
-    fn from_json(py: Python<'_>, text: PyBackedStr, actor: PyBackedBytes) -> PyResult<Self> {
-        detached(py, || document::from_json(&text, &actor)).map(Self::new)
+    fn from_json(py: Python<'_>, text: JsonText, actor: PyBackedBytes) -> PyResult<Self> {
+        detached(py, || document::from_json(text.text()?, &actor)).map(Self::new)
     }
 
     #[staticmethod]
-    #[pyo3(signature = (data, *, max_bytes = DEFAULT_DOCUMENT_BYTES))]
+    #[pyo3(
+        signature = (data, *, max_bytes = DEFAULT_DOCUMENT_BYTES),
+        text_signature = "(data, *, max_bytes=67108864)"
+    )]
     fn load(py: Python<'_>, data: PyBackedBytes, max_bytes: usize) -> PyResult<Self> {
         let loaded = detached(py, || {
             // A panic while reading bytes says that the bytes are not what they should be.
@@ -90,10 +117,12 @@ impl Document {
     fn replace(
         &self,
         py: Python<'_>,
-        text: PyBackedStr,
+        text: JsonText,
         actor: PyBackedBytes,
     ) -> PyResult<Option<String>> {
-        self.update(py, |document| document::replace(document, &text, &actor))
+        self.update(py, |document| {
+            document::replace(document, text.text()?, &actor)
+        })
     }
 
     fn merge(&self, py: Python<'_>, other: &Bound<'_, Self>) -> PyResult<()> {

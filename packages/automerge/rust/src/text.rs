@@ -1,13 +1,15 @@
 //! The edit script between two texts, at a bounded price.
 //!
-//! Units, finest first: extended grapheme clusters, words, lines, the whole. A script over one kind of unit is
-//! a shortest one. Every step towards it is counted; a search that would run out of steps, or finds more
-//! places than a change should have, is given up for the next coarser unit. The whole is always possible, so a
-//! script always comes back. What is common at both ends costs nothing but its comparison.
+//! Units, finest first: extended grapheme clusters, words, lines, the whole. A script over one kind
+//! of unit is a shortest one. Every step towards it is counted; a search that would run out of
+//! steps, or finds more places than a change should have, is given up for the next coarser unit.
+//! The whole is always possible, so a script always comes back. What is common at both ends costs
+//! nothing but its comparison.
 //!
-//! Two searches find shortest scripts. The [`Walk`] (Myers) is cheap for few differences, however long the
-//! texts are; the [`Table`] (Hyyrö) is cheap for short texts, however many differences there are.
-//! Searches of libraries were not taken: they bound no worst case, and recurse as deep as the input is long.
+//! Two searches find shortest scripts. The [`Walk`] (Myers) is cheap for few differences, however
+//! long the texts are; the [`Table`] (Hyyrö) is cheap for short texts, however many differences
+//! there are. Searches of libraries were not taken: they bound no worst case, and recurse as deep
+//! as the input is long.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,12 +24,15 @@ const WALK_STEP: u64 = 8;
 const SMALL_TABLE: u64 = 8_192;
 /// All scripts of one join together may take this many times the steps of one.
 const TOTAL_FACTOR: u64 = 16;
-/// Places of one script, each of which becomes a few operations that cost far more than steps of a search.
-/// No two texts of 2,000 clusters have more; longer ones may have one for as many bytes.
-const MAX_HUNKS: usize = 640;
+/// Places of one script, each of which becomes a few operations that cost far more than steps of a
+/// search. A text with a change every few letters was written anew: coarser units then cost less,
+/// and where two such texts meet, their words stay together.
+const MIN_HUNKS: usize = 128;
+/// Longer texts may have one more for as many bytes.
 const BYTES_PER_HUNK: usize = 64;
 
-/// `old` is replaced by `new`: byte ranges on cluster boundaries, ascending, never adjacent, never both empty.
+/// `old` is replaced by `new`: byte ranges on cluster boundaries, ascending, never adjacent, never
+/// both empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hunk {
     pub old: Range<usize>,
@@ -177,7 +182,7 @@ fn unit_script(old: &str, new: &str, bounds: Bounds, budget: &mut Budget) -> Opt
     let old_units = names.of(old, &old_bounds);
     let new_units = names.of(new, &new_bounds);
     let hunks = shortest(&old_units, &new_units, names.count(), budget)?;
-    if hunks.len() > MAX_HUNKS.max(old.len().max(new.len()) / BYTES_PER_HUNK) {
+    if hunks.len() > MIN_HUNKS + old.len().max(new.len()) / BYTES_PER_HUNK {
         return None;
     }
     let start_of = |bounds: &[usize], unit: usize| if unit == 0 { 0 } else { bounds[unit - 1] };
@@ -195,7 +200,8 @@ fn shortest(old: &[u32], new: &[u32], names: usize, budget: &mut Budget) -> Opti
     let has_table = table_price <= allowed;
     if !has_table || table_price > SMALL_TABLE {
         let walk_steps = table_price.min(allowed) / WALK_STEP;
-        // A walk over n differences takes about n²/4 steps; units that one side alone has are differences.
+        // A walk over n differences takes about n²/4 steps; units that one side alone has are
+        // differences.
         let surplus = unmatched_units(old, new, names) as u64;
         if surplus * surplus / 4 <= walk_steps {
             let mut walk = Walk::new(old, new, walk_steps);
@@ -261,8 +267,8 @@ fn unmatched_units(old: &[u32], new: &[u32], names: usize) -> usize {
 
 /// For each prefix of the new units, which old units lengthen the longest common subsequence.
 ///
-/// Row by row as bits, 64 old units a step: a clear bit says that its unit adds one to the length that the old
-/// units up to it have in common with the new units up to the row.
+/// Row by row as bits, 64 old units a step: a clear bit says that its unit adds one to the length
+/// that the old units up to it have in common with the new units up to the row.
 struct Table {
     words: usize,
     rows: Vec<u64>,
@@ -383,7 +389,8 @@ fn places_of(old: &[u32], new: &[u32], names: usize, words: usize) -> Vec<Places
 struct Walk<'a> {
     old: &'a [u32],
     new: &'a [u32],
-    /// Farthest old position reached on each diagonal (old minus new), from the front and from the back.
+    /// Farthest old position reached on each diagonal (old minus new), from the front and from the
+    /// back.
     forward: Diagonals,
     backward: Diagonals,
     steps_left: u64,
@@ -426,7 +433,8 @@ impl Diagonals {
         self.reached[(self.zero + diagonal) as usize] = position;
     }
 
-    /// Whether a path on `diagonal` has come to or past `position`, which is counted from the other end.
+    /// Whether a path on `diagonal` has come to or past `position`, which is counted from the other
+    /// end.
     fn meets(&self, diagonal: i32, position: i32, old: i32) -> bool {
         let met = self.at(diagonal);
         met != UNREACHED && met + position >= old
@@ -516,8 +524,8 @@ impl<'a> Walk<'a> {
 
     /// The snake in the middle of a shortest path through the box.
     ///
-    /// Both ranges hold a unit and differ at both ends: two differences at least are ahead, so each side of
-    /// the snake gets fewer than all of them.
+    /// Both ranges hold a unit and differ at both ends: two differences at least are ahead, so each
+    /// side of the snake gets fewer than all of them.
     fn middle(&mut self, old: &Range<usize>, new: &Range<usize>) -> Option<Snake> {
         let (old_len, new_len) = (old.len() as i32, new.len() as i32);
         let delta = old_len - new_len;

@@ -1,7 +1,8 @@
 //! JSON values in Automerge documents: creating, reading, and the change from one value to another.
 //!
-//! A document is a root map with the one member `value`. Text is an Automerge text, a list a list, a map a
-//! map, everything else a scalar. What the elements of a text stand for is left to [`Texts`].
+//! A document is a root map with the one member `value`. Text is an Automerge text, a list a list,
+//! a map a map, everything else a scalar. What the elements of a text stand for is left to
+//! [`Texts`].
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,7 +40,8 @@ pub trait Texts<'a> {
     /// Elements of a new text.
     fn create(&mut self, path: &[Step<'a>], text: &'a str) -> Result<String, Fault>;
 
-    /// The splices that turn the text of `elements` into `text`: ascending, positions before any of them.
+    /// The splices that turn the text of `elements` into `text`: ascending, positions before any of
+    /// them.
     fn edit(
         &mut self,
         path: &[Step<'a>],
@@ -110,12 +112,13 @@ pub fn create<'a>(
 
 /// Edit the document of `transaction`, which reads `old`, so that it reads `new`.
 ///
-/// With `is_thorough` also parts that are equal are visited, so that conflicts of scalars are settled.
+/// With `is_thorough` also parts that are equal are visited, so that conflicts of scalars are
+/// settled.
 ///
-/// Of operations at one place the later one wins or comes first, so the operations that can meet others there
-/// are made first: how many they are, and in which order, depends on the two values alone and not on how texts
-/// are cut into elements. What stands inside new objects, the further elements of an insertion and deletions
-/// follow.
+/// Of operations at one place the later one wins or comes first, so the operations that can meet
+/// others there are made first: how many they are, and in which order, depends on the two values
+/// alone and not on how texts are cut into elements. What stands inside new objects, the further
+/// elements of an insertion and deletions follow.
 pub fn replace<'a>(
     transaction: &mut Transaction<'_>,
     texts: &mut impl Texts<'a>,

@@ -13,14 +13,17 @@ def join(
     candidates: Sequence[str],
     max_text_work: int,
 ) -> str:
-    """Merge `candidates`; `nodes` are (version, parents, JSON text). See `patchouli.automerge.join`."""
+    """Merge `candidates` as `patchouli.automerge.join` does.
+
+    Each of `nodes` is a version, its parents and its JSON text.
+    """
 
 @final
 class Document:
     """An Automerge document that holds one JSON value with its whole history.
 
-    Strings are collaborative texts of code points, arrays are lists, objects are maps. Instances may be shared
-    between threads; a call that raises has changed nothing.
+    Strings are collaborative texts of code points, arrays are lists, objects are maps. Instances
+    may be shared between threads; a call that raises has changed nothing.
     """
 
     @staticmethod
@@ -40,15 +43,16 @@ class Document:
         """Make the document that `save` wrote, checking every checksum and hash in it.
 
         Raises:
-            CorruptDocumentError: A byte differs, a change is missing, or the content is no JSON value.
+            CorruptDocumentError: A byte differs, a change is missing, or it holds no JSON value.
             LimitExceededError: `data` is longer than `max_bytes`, stored or unpacked.
         """
 
     def replace(self, text: str, *, actor: bytes) -> str | None:
         """Edit the value into `text` by one change of `actor`, which follows all heads.
 
-        Texts are edited cluster by cluster, maps member by member, lists position by position; what is equal is
-        left alone. Return the hash of the change, or `None` if there was nothing to edit.
+        Texts are edited cluster by cluster, maps member by member, lists position by position;
+        what is equal is left alone. Return the hash of the change, or `None` if there was nothing
+        to edit.
 
         Raises:
             InvalidJsonError: `text` is not strict JSON.

@@ -22,9 +22,9 @@ class AutomergeError(Exception):
 
 
 class InvalidJsonError(AutomergeError):
-    """Raised for a text that is not strict JSON, or holds a number that would not come back unchanged.
+    """Raised for a text that is not strict JSON, or has a number that would come back changed.
 
-    `version` names the version the text belongs to, if any; `offset` counts bytes of its UTF-8 form.
+    `version` names the version the text belongs to, if any; `offset` counts bytes of UTF-8.
     """
 
     def __init__(self, *, version: str | None, offset: int, problem: str) -> None:
@@ -62,7 +62,7 @@ class UnknownHeadError(AutomergeError):
 
 
 class ActorReusedError(AutomergeError):
-    """Raised when `actor` (hexadecimal) made changes on two branches that do not know of each other."""
+    """Raised when `actor` (hexadecimal) made changes that do not know of each other."""
 
     def __init__(self, *, actor: str) -> None:
         self.actor = actor
@@ -70,7 +70,7 @@ class ActorReusedError(AutomergeError):
 
 
 class CorruptDocumentError(AutomergeError):
-    """Raised when stored bytes are damaged, incomplete, or hold something that is not a JSON value."""
+    """Raised when stored bytes are damaged, incomplete, or hold no JSON value."""
 
     def __init__(self, *, problem: str) -> None:
         self.problem = problem
