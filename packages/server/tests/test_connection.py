@@ -141,6 +141,7 @@ def did(response: dict[str, Any]) -> str:
     return response["result"]["data"]["did"]
 
 
+@pytest.mark.clause("transport.order")
 async def test_mutations_run_one_after_the_other_and_are_answered_in_order(folder: Path) -> None:
     async with acting(folder) as (stage, peer):
         for _ in range(3):
@@ -153,6 +154,7 @@ async def test_mutations_run_one_after_the_other_and_are_answered_in_order(folde
         assert [did(await peer.response()) for _ in range(3)] == ["create1", "create2", "create3"]
 
 
+@pytest.mark.clause("transport.order")
 async def test_a_read_behind_a_mutation_waits_for_it(folder: Path) -> None:
     async with acting(folder) as (stage, peer):
         peer.send(UPDATE, params(revised("m", 1), base_versions=["v"]))
@@ -165,6 +167,7 @@ async def test_a_read_behind_a_mutation_waits_for_it(folder: Path) -> None:
         assert [did(await peer.response()) for _ in range(2)] == ["update1", "read"]
 
 
+@pytest.mark.clause("transport.order")
 async def test_a_retrieval_is_overtaken(folder: Path) -> None:
     async with acting(folder) as (stage, peer):
         peer.send(RETRIEVE, params(RETRIEVAL))
@@ -233,6 +236,8 @@ async def test_hundreds_of_requests_in_one_read_are_all_answered_in_order(folder
         assert [answer["id"] for answer in answers] == ids
 
 
+@pytest.mark.clause("transport.end")
+@pytest.mark.clause("framing.last-line")
 async def test_what_was_sent_before_the_end_is_answered(folder: Path) -> None:
     async with acting(folder) as (stage, peer):
         peer.send(CREATE, params(memo("m")))
@@ -279,6 +284,7 @@ async def test_a_retrieval_ends_with_its_peer(folder: Path) -> None:
         assert await peer.is_closed()
 
 
+@pytest.mark.clause("errors.opaque")
 async def test_a_bug_is_an_internal_error_without_any_text_of_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,6 +299,7 @@ async def test_a_bug_is_an_internal_error_without_any_text_of_it(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
+@pytest.mark.clause("framing.response-size")
 async def test_an_answer_over_the_bound_is_replaced(folder: Path) -> None:
     async with acting(folder, max_response_bytes=1000) as (stage, peer):
         stage.bulk = b"x" * 1000

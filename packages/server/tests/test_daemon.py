@@ -154,6 +154,7 @@ async def test_a_method_of_a_capability_that_was_not_negotiated_is_refused(
     assert served_now["code"] == -32602
 
 
+@pytest.mark.clause("handshake.again")
 async def test_a_handshake_that_drops_subscriptions_ends_the_open_ones(served: Served) -> None:
     async with (
         await served.connect("subscriptions") as watcher,
@@ -253,6 +254,7 @@ def padded(size: int) -> bytes:
     return line + b" " * (size - len(line))
 
 
+@pytest.mark.clause("framing.limit")
 @pytest.mark.scenario(6)
 async def test_a_line_of_the_limit_is_served_and_one_byte_more_is_not(peer: Peer) -> None:
     exact = await answer_to(peer, padded(LIMIT))
@@ -264,6 +266,7 @@ async def test_a_line_of_the_limit_is_served_and_one_byte_more_is_not(peer: Peer
     await require_served(peer)
 
 
+@pytest.mark.clause("framing.oversized")
 @pytest.mark.scenario(6)
 async def test_an_endless_line_is_answered_once_and_not_kept(peer: Peer) -> None:
     for _ in range(100):
@@ -446,6 +449,74 @@ async def test_who_does_not_shake_hands_is_disconnected(home: Path) -> None:
         assert await silent.is_closed()
 
 
+@pytest.mark.clause("framing.response-size")
+async def test_a_page_ends_at_its_bound_and_the_next_one_goes_on(peer: Peer) -> None:
+    for number in range(6):
+        await peer.result(CREATE, params(memo(f"m-{number}", "x" * 900_000)))
+
+    first = await peer.result(RETRIEVE, params({"query": '{"order":"id_asc"}', "limit": 100}))
+    query = {"order": "id_asc", "cursor": first["meta"]["next_cursor"]}
+    second = await peer.result(RETRIEVE, params({"query": json.dumps(query), "limit": 100}))
+
+    found = [
+        hit["variants"][0]["ref"]["id"] for page in (first, second) for hit in page["data"]["hits"]
+    ]
+    assert 1 <= len(first["data"]["hits"]) <= 5
+    assert found == [f"m-{number}" for number in range(6)]
+
+
+UPLOAD: dict[str, Any] = {
+    "media_type": "text/plain",
+    "name": None,
+    "expected_byte_length": None,
+    "expected_digest": None,
+    "metadata": {
+        "core": {
+            "schema": "patchouli.artifact@1",
+            "scope": {},
+            "origin": {},
+            "time": {
+                "observed_at": "2031-03-02T09:20:00Z",
+                "ingested_at": "2031-03-02T09:20:03Z",
+            },
+            "lifecycle": {"status": "active"},
+            "provenance": [],
+        },
+        "extensions": {},
+    },
+}
+
+
+@pytest.mark.scenario(18)
+@pytest.mark.clause("artifact.limits")
+async def test_uploads_have_a_number_and_a_size(served: Served, peer: Peer) -> None:
+    for _ in range(16):
+        await peer.result(UPLOAD_BEGIN, params(UPLOAD))
+    one_more = await peer.error(UPLOAD_BEGIN, params(UPLOAD))
+    async with await served.connect("artifacts") as other:
+        elsewhere = await other.call(UPLOAD_BEGIN, params(UPLOAD))
+        too_large = await other.error(
+            UPLOAD_BEGIN, params({**UPLOAD, "expected_byte_length": 2**30 + 1})
+        )
+
+    assert (one_more["code"], one_more["data"]["reason"]) == (-32009, "OVERLOADED")
+    assert "result" in elsewhere
+    assert too_large["code"] == -32602
+
+
+async def test_the_uploads_of_a_connection_end_with_it(served: Served, home: Path) -> None:
+    async with await served.connect("artifacts") as peer:
+        begun = await peer.result(UPLOAD_BEGIN, params(UPLOAD))
+        chunk = {"upload_id": begun["data"]["upload_id"], "offset": 0, "bytes_base64": "QUJD"}
+        await peer.result(UPLOAD_CHUNK, params(chunk))
+        parts = home / "data" / "artifacts" / "uploads"
+        assert len(list(parts.iterdir())) == 1
+    served.stop.accept()
+    await served.daemon.end()
+
+    assert list(parts.iterdir()) == []
+
+
 # Changes
 
 # Events carry the metadata of their request, so that a long user makes long events.
@@ -520,6 +591,7 @@ async def test_own_changes_are_told_after_the_response_that_made_them_or_before(
     assert event["params"]["data"]["change"]["ref"]["id"] == "b"
 
 
+@pytest.mark.clause("changes.resume")
 @pytest.mark.scenario(13)
 async def test_a_reader_that_comes_back_misses_nothing(served: Served) -> None:
     async with await served.connect() as writer:
@@ -551,6 +623,7 @@ async def test_a_cursor_that_cannot_be_followed_is_refused(peer: Peer) -> None:
     assert malformed["code"] == -32602
 
 
+@pytest.mark.clause("changes.limits")
 async def test_one_subscription_too_many_is_refused(home: Path) -> None:
     async with (
         serving(settings_of(home, max_subscriptions=2)) as served,
@@ -565,6 +638,8 @@ async def test_one_subscription_too_many_is_refused(home: Path) -> None:
     assert (refused["code"], refused["data"]["reason"]) == (-32009, "OVERLOADED")
 
 
+@pytest.mark.clause("changes.slow")
+@pytest.mark.clause("transport.isolation")
 @pytest.mark.scenario(11)
 async def test_a_subscriber_that_never_reads_delays_nobody(home: Path) -> None:
     settings = settings_of(home, event_outbox_bytes=4096)
@@ -612,6 +687,8 @@ async def test_stopping_does_not_wait_for_a_subscriber_that_never_reads(home: Pa
     assert not served.endpoint.exists()
 
 
+@pytest.mark.clause("framing.whole")
+@pytest.mark.clause("changes.unsubscribe")
 @pytest.mark.scenario(12)
 async def test_unsubscribing_while_events_wait_cuts_no_line(home: Path) -> None:
     settings = settings_of(home, event_outbox_bytes=4096)
@@ -638,6 +715,7 @@ async def test_unsubscribing_while_events_wait_cuts_no_line(home: Path) -> None:
     assert len(reader.notifications) == told
 
 
+@pytest.mark.clause("changes.boundary")
 async def test_positions_past_a_filter_are_told_to_who_asked_for_it(home: Path) -> None:
     async with (
         serving(settings_of(home, boundary_ms=1)) as served,
@@ -660,6 +738,7 @@ async def test_positions_past_a_filter_are_told_to_who_asked_for_it(home: Path) 
     }
 
 
+@pytest.mark.clause("changes.closed")
 async def test_who_asked_for_it_is_told_that_the_daemon_stops(home: Path) -> None:
     async with (
         serving(settings_of(home)) as served,
@@ -692,6 +771,7 @@ async def test_who_asked_for_it_is_told_that_the_daemon_stops(home: Path) -> Non
 # End
 
 
+@pytest.mark.clause("control.shutdown")
 @pytest.mark.scenario(14)
 async def test_shutdown_is_answered_then_everything_ends(home: Path) -> None:
     async with (
@@ -714,6 +794,7 @@ async def test_shutdown_is_answered_then_everything_ends(home: Path) -> None:
     assert status["recovered_after_unclean_shutdown"] is False
 
 
+@pytest.mark.clause("control.shutdown")
 async def test_requests_behind_a_shutdown_are_refused_and_change_nothing(home: Path) -> None:
     async with serving(settings_of(home)) as served, await served.connect() as peer:
         peer.send(SHUTDOWN, EMPTY)

@@ -50,6 +50,7 @@ def close(endpoint: UnixEndpoint) -> None:
     endpoint.release()
 
 
+@pytest.mark.clause("transport.private")
 async def test_a_client_can_connect_and_the_socket_is_for_this_user_alone(folder: Path) -> None:
     endpoint = await listening(folder / "s")
 
@@ -59,6 +60,7 @@ async def test_a_client_can_connect_and_the_socket_is_for_this_user_alone(folder
     close(endpoint)
 
 
+@pytest.mark.clause("transport.private")
 async def test_a_missing_directory_is_made_for_this_user_alone(folder: Path) -> None:
     endpoint = await listening(folder / "a" / "b" / "s")
 
@@ -66,6 +68,7 @@ async def test_a_missing_directory_is_made_for_this_user_alone(folder: Path) -> 
     close(endpoint)
 
 
+@pytest.mark.clause("transport.stale")
 async def test_closing_removes_the_socket_and_closing_again_does_nothing(folder: Path) -> None:
     endpoint = await listening(folder / "s")
 
@@ -75,6 +78,7 @@ async def test_closing_removes_the_socket_and_closing_again_does_nothing(folder:
     assert not (folder / "s").exists()
 
 
+@pytest.mark.clause("transport.stale")
 async def test_a_socket_that_took_the_place_of_ours_stays(folder: Path) -> None:
     endpoint = await listening(folder / "s")
     (folder / "s").unlink()
@@ -87,6 +91,7 @@ async def test_a_socket_that_took_the_place_of_ours_stays(folder: Path) -> None:
     other.close()
 
 
+@pytest.mark.clause("transport.stale")
 def test_something_that_is_no_socket_is_left_alone(folder: Path) -> None:
     (folder / "s").write_text("precious", encoding="utf-8")
 
@@ -96,6 +101,7 @@ def test_something_that_is_no_socket_is_left_alone(folder: Path) -> None:
     assert (folder / "s").read_text(encoding="utf-8") == "precious"
 
 
+@pytest.mark.clause("transport.stale")
 def test_a_live_daemon_is_left_alone(folder: Path) -> None:
     live = socket.socket(socket.AF_UNIX)
     live.bind(str(folder / "s"))
@@ -109,6 +115,7 @@ def test_a_live_daemon_is_left_alone(folder: Path) -> None:
     live.close()
 
 
+@pytest.mark.clause("transport.stale")
 async def test_a_stale_socket_is_replaced(folder: Path) -> None:
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(folder / "s"))
@@ -152,6 +159,7 @@ def test_the_longest_path_is_accepted_and_one_byte_more_is_not(folder: Path) -> 
         UnixEndpoint(str(folder / f"{name}y"), Log())
 
 
+@pytest.mark.clause("transport.private")
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o1777])
 def test_a_directory_that_others_can_write_is_refused(folder: Path, mode: int) -> None:
     directory = folder / "d"

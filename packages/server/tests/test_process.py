@@ -79,6 +79,7 @@ async def test_a_hang_up_is_ignored(home: Path) -> None:
         assert (await status_of(daemon))["ready"] is True
 
 
+@pytest.mark.clause("entity.durable")
 @pytest.mark.scenario(14)
 async def test_a_kill_is_noticed_at_the_next_start_and_loses_nothing(home: Path) -> None:
     with DaemonProcess(home) as daemon:

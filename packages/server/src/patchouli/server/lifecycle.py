@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from patchouli.server.listener import Endpoint
     from patchouli.server.logs import Log
     from patchouli.server.settings import Settings
+    from patchouli.server.subscriptions import Outlet
 
 SWEEP_SECONDS: Final = 1.0  # at most; a shorter bound is looked at as often as it says
 _CROWDED: Final = error_line(
@@ -124,6 +125,23 @@ class Daemon:
         """The connections that are open now."""
         return frozenset(self._connections)
 
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """What answers the lines of all sessions."""
+        return self._dispatcher
+
+    def open_session(self, outlet: Outlet) -> Session:
+        """Return the session of a new peer, whose lines go to `outlet`."""
+        return Session(
+            SubscriptionSet(
+                outlet,
+                work=self._deliveries,
+                log=self._log,
+                limit=self._limits.max_subscriptions,
+                boundary_ms=self._limits.boundary_ms,
+            )
+        )
+
     async def serve(self, announce: Callable[[], None]) -> None:
         """Listen, call `announce` once a client can connect, and return when the end is asked for.
 
@@ -173,23 +191,14 @@ class Daemon:
             return _Refusal(_CROWDED)
         if self._stop.is_wanted.is_set():
             return _Refusal(b"")
-        limits = self._limits
         connection = Connection(
             self._dispatcher,
-            limits=limits,
+            limits=self._limits,
             work=self._requests,
             now=self._clock.monotonic(),
             on_lost=self._forget,
         )
-        connection.session = Session(
-            SubscriptionSet(
-                connection,
-                work=self._deliveries,
-                log=self._log,
-                limit=limits.max_subscriptions,
-                boundary_ms=limits.boundary_ms,
-            )
-        )
+        connection.session = self.open_session(connection)
         self._connections.add(connection)
         self._nobody_left.clear()
         return connection

@@ -6,15 +6,25 @@ from patchouli.server.testing.daemon import DaemonProcess
 from patchouli.server.testing.inside import Served, serving, settings_of
 from patchouli.server.testing.memos import META, create_memo_home, memo, params, ref, revised
 from patchouli.server.testing.peer import Peer
+from patchouli.server.testing.transcripts import (
+    InProcessPeer,
+    Transcript,
+    over_socket,
+    read_transcript,
+)
 
 __all__ = [
     "META",
     "DaemonProcess",
+    "InProcessPeer",
     "Peer",
     "Served",
+    "Transcript",
     "create_memo_home",
     "memo",
+    "over_socket",
     "params",
+    "read_transcript",
     "ref",
     "revised",
     "serving",
