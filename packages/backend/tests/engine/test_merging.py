@@ -183,6 +183,36 @@ def test_of_equal_contents_the_stored_one_enters_the_join():
     }
 
 
+def test_equal_contents_from_different_bases_keep_what_either_side_took_out():
+    """One writer deleted the word, another one never had it; a third still has it."""
+    graph = Graph(
+        r=([], text("", m=0)),
+        a=(["r"], text("word", m=0)),
+        b=(["r"], text("", m=1)),
+        c=(["a"], text("word more", m=2)),
+    )
+
+    found = resolve(graph, ["b", "c"], ["a"], text("", m=3))
+
+    contents = {value for value, _ in shown(found).values()} - {canonical(text("", m=3))}
+    assert contents == {canonical(text(" more", m=m)) for m in (1, 2, 3)}
+    assert shown(found)["P1"][1] == ["P", "b", "c"]
+
+
+def test_equal_contents_from_different_bases_are_there_once():
+    graph = Graph(
+        r=([], text("apple", m=0)),
+        a=(["r"], text("apple!", m=0)),
+        b=(["a"], text("red apple", m=1)),
+        c=(["r"], text("apple pie", m=2)),
+    )
+
+    found = resolve(graph, ["b", "c"], ["r"], text("red apple", m=3))
+
+    contents = {value for value, _ in shown(found).values()} - {canonical(text("red apple", m=3))}
+    assert contents == {canonical(text("red apple pie", m=m)) for m in (1, 2, 3)}
+
+
 def test_equal_heads_that_nothing_merges_with_become_one_new_version():
     graph = Graph(
         r=([], text("a")), c=(["r"], text("b")), d=(["r"], text("b")), e=(["r"], {"other": 1})

@@ -227,6 +227,17 @@ async def test_an_unknown_identity_is_not_found_in_every_strategy(desk, refusal,
     assert (update.reason, delete.reason) == ("NOT_FOUND", "NOT_FOUND")
 
 
+async def test_tombstones_stay_while_the_active_heads_merge(desk):
+    root = await desk.create({"text": "red apple"})
+    tombstone = await desk.delete(root)
+    await desk.update(root, {"text": "red pear"}, strategy="mvcc")
+
+    accepted = await desk.update(root, {"text": "green apple"})
+
+    assert await desk.heads() == {tombstone.version: None, accepted.version: {"text": "green pear"}}
+    assert (await desk.changes())[-1].head_versions == (tombstone.version, accepted.version)
+
+
 # Deletes
 
 

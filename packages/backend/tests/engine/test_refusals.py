@@ -279,6 +279,30 @@ async def test_every_type_of_a_retrieval_must_be_selectable(open_desk, policy, p
     assert await desk.retrieve({}, desk="7") == ([], None)
 
 
+async def test_bad_metadata_for_one_type_beats_what_another_type_is_not_offered(
+    open_desk, policy, plain, refusal
+):
+    linked = plain(
+        consistency={
+            "acquire": {
+                "allow_sources": ["authority"],
+                "requirements": [{"kind": "linearizable", "key_by": ["desk"]}],
+            }
+        }
+    )
+    keyed = plain(idempotency={"mode": "keyed", "key_by": ["desk"]})
+    types = {
+        "a": {"value_schema": True, "rules": [], "fallback": keyed},
+        "b": {"value_schema": True, "rules": [], "fallback": linked},
+    }
+    fields = {"desk": {"pointer": "/desk", "schema": True}}
+    desk = await open_desk(policy(fields=fields, types=types))
+
+    assert (await refusal(desk.retrieve({}))).reason == "INVALID_REQUEST"
+    assert (await refusal(desk.retrieve({}, desk=1))).reason == "UNSUPPORTED_CAPABILITY"
+    assert desk.provider.calls == []
+
+
 # What is not offered
 
 

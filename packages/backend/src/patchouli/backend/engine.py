@@ -271,7 +271,10 @@ class Engine:
         data = params.data
         deadline = self._deadline(params.meta)
         types = self._types(data.types)
-        selections = [self._select(name, params.meta, deadline) for name in types]
+        selections = [self._selector.select(name, params.meta) for name in types]
+        self._require_time(deadline)
+        for selection in selections:
+            self._require_offered(selection)
         consistency = self._consistency(selections, deadline)
         scope = selections[0].scope.text
         instruction = parse_instruction(data.query, self.limits)
@@ -401,9 +404,13 @@ class Engine:
     def _select(self, entity_type: str, meta: JsonObject, deadline: int | None) -> Selection:
         selection = self._selector.select(entity_type, meta)
         self._require_time(deadline)
-        if not selection.needs <= self._offered:
-            raise _unsupported(selection.needs - self._offered)
+        self._require_offered(selection)
         return selection
+
+    def _require_offered(self, selection: Selection) -> None:
+        needs = selection.behavior.needs
+        if not needs <= self._offered:
+            raise _unsupported(needs - self._offered)
 
     def _require_storable(self, entity_type: str, value: Json, selection: Selection) -> None:
         self._validators.require_valid(entity_type, value)
@@ -604,7 +611,7 @@ class Engine:
     # Answers
 
     def _accepted(self, key: EntityKey, selection: Selection, version: Version) -> EntityResult:
-        aliases = selection.causal_aliases
+        aliases = selection.behavior.causal_aliases
         meta = self._selector.write_meta(dict.fromkeys(aliases, version.id)) if aliases else {}
         return EntityResult(meta, VersionView(key.type, key.id, version.id, version.value_json))
 
@@ -624,8 +631,9 @@ class Engine:
         of the change itself.
         """
         bindings = selection.bindings
-        if selection.causal_aliases:
-            bindings = {**bindings, **dict.fromkeys(selection.causal_aliases, token)}
+        aliases = selection.behavior.causal_aliases
+        if aliases:
+            bindings = {**bindings, **dict.fromkeys(aliases, token)}
         return canonical(bindings if self._is_flat else self._selector.write_meta(bindings))
 
 

@@ -12,8 +12,10 @@ which thread joins run.
 
 What a variant was made from becomes its parents, so that a later join finds the same history:
 
-* equal contents enter a join once, represented by a stored version if there is one, because only
-  a stored version can be the base of somebody else's work;
+* the same edit, equal content from the same parents, enters a join once: of a stored version if
+  there is one, because only a stored version can be the base of somebody else's work;
+* equal contents from different parents are made one before they meet the others, so that what
+  either side took out stays out and what both put in is there once;
 * a proposal whose content enters a join is kept as a version of its own, never a head, so that
   every variant made from it holds its edit by the same name;
 * a proposal that enters none passes its bases on instead.
@@ -98,10 +100,10 @@ def _merge_group(
     *,
     is_valid: Callable[[Json], bool],
 ) -> Generator[Join, str | None, None]:
-    representatives = location.distinct(members, candidates)
-    if len(representatives) < 2:
+    contents = location.distinct(members, candidates)
+    if len(contents) < 2:
         return
-    join = history.join(location, representatives)
+    join = history.join(location, contents)
     if join is None:
         return
     joined = yield join
@@ -113,7 +115,7 @@ def _merge_group(
         return
     for variant, value in zip(members, merged, strict=True):
         variant.value = value
-        variant.joined.update(representatives)
+        variant.joined.update(index for edits in contents for index in edits)
         variant.is_derived = True
 
 
@@ -170,21 +172,26 @@ class _Location:
                 groups.append((found[1], [variant]))
         return [members for _, members in groups]
 
-    def distinct(self, members: Sequence[Variant], candidates: Sequence[Candidate]) -> list[int]:
-        """Return one candidate for each content that occurs among `members`, in order."""
-        chosen: list[tuple[Json, int]] = []
+    def distinct(
+        self, members: Sequence[Variant], candidates: Sequence[Candidate]
+    ) -> list[list[int]]:
+        """Return for each content that occurs among `members` the candidates that differ as edits.
+
+        Both are in order; of candidates that made the same edit a stored one stands for all.
+        """
+        found: list[tuple[Json, dict[frozenset[VersionId], int]]] = []
         for variant in members:
             index = variant.own[0]
             content = resolve(variant.value, self._tokens)
             assert content is not UNBOUND  # noqa: S101 -- members take part
-            for position, (known, other) in enumerate(chosen):
-                if jeq(known, content):
-                    if candidates[other].is_proposed:
-                        chosen[position] = (known, index)
-                    break
-            else:
-                chosen.append((content, index))
-        return sorted(index for _, index in chosen)
+            edits = next((edits for known, edits in found if jeq(known, content)), None)
+            if edits is None:
+                edits = dict[frozenset[VersionId], int]()
+                found.append((content, edits))
+            parents = frozenset(candidates[index].version.parents)
+            if parents not in edits or candidates[edits[parents]].is_proposed:
+                edits[parents] = index
+        return [sorted(edits.values()) for _, edits in found]
 
     def replaced(self, value: Json, content: Json) -> Json:
         """Return `value` with `content` at the path, which is there; `value` stays as it is."""
@@ -224,15 +231,18 @@ class _History:
                 )
             self._values[version.id] = candidate.value
 
-    def join(self, location: _Location, representatives: Sequence[int]) -> Join | None:
-        """Return the join of some candidates at a path, or None if they share no history there."""
-        ids = tuple(self._candidates[index].version.id for index in representatives)
+    def join(self, location: _Location, contents: Sequence[Sequence[int]]) -> Join | None:
+        """Return the join of candidates at a path, or None if they share no history there.
+
+        Each member of `contents` lists the candidates that have one content.
+        """
+        groups = [[self._candidates[index].version.id for index in edits] for edits in contents]
+        ids = [version for group in groups for version in group]
         base, walked = walk(ids, self._find, limit=len(self._nodes))
         if base is None:
             return None
-        contents = {node.id: self._content(location, node.id) for node in walked}
-        origin = contents[base]
-        own = contents[ids[0]]
+        contents_at = {node.id: self._content(location, node.id) for node in walked}
+        origin, own = contents_at[base], contents_at[ids[0]]
         if origin is None or own is None or not jeq(origin[1], own[1]):
             return None
         nodes: list[JoinNode] = []
@@ -245,13 +255,24 @@ class _History:
                     ancestor for parent in node.parents for ancestor in standing.get(parent, ())
                 )
             )
-            content = contents[node.id]
+            content = contents_at[node.id]
             if content is None or not jeq(content[1], origin[1]):
                 standing[node.id] = parents
             else:
                 standing[node.id] = (node.id,)
                 nodes.append(JoinNode(version=node.id, parents=parents, json=canonical(content[0])))
-        return Join(path=location.path, base=base, nodes=tuple(nodes), candidates=ids)
+        starts: list[VersionId] = []
+        for group in groups:
+            if len(group) == 1:
+                starts += group
+            else:
+                starts.append(VersionId("=".join(sorted(group))))
+                content = contents_at[group[0]]
+                assert content is not None  # noqa: S101 -- candidates take part
+                nodes.append(
+                    JoinNode(version=starts[-1], parents=tuple(group), json=canonical(content[0]))
+                )
+        return Join(path=location.path, base=base, nodes=tuple(nodes), candidates=tuple(starts))
 
     def _find(self, ids: Sequence[VersionId]) -> dict[VersionId, GraphNode]:
         return {version: self._nodes[version] for version in ids if version in self._nodes}
