@@ -416,7 +416,7 @@ def _resolve(future: asyncio.Future[T], result: T) -> None:
         future.set_result(result)
 
 
-def _reject(future: asyncio.Future[object], error: Exception) -> None:
+def _reject(future: asyncio.Future[T], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
 

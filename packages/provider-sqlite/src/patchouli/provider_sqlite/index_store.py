@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 
 import apsw
 from patchouli.provider import CorruptStoreError, open_private
-from patchouli.provider_sqlite.connection import BUSY_TIMEOUT_MS, Connection
+from patchouli.provider_sqlite.connection import BUSY_TIMEOUT_MS, Connection, keep_plans
 from patchouli.provider_sqlite.errors import KIND
 from patchouli.provider_sqlite.index_batch import Batches
 from patchouli.provider_sqlite.index_schema import (
@@ -217,6 +217,7 @@ def _connect(path: Path, truth: Path, disk: Disk) -> Connection:
     connection = cast("Connection", apsw.Connection(str(path), _OPEN, disk.vfs, _STATEMENT_CACHE))
     try:
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        keep_plans(connection)
         connection.execute("PRAGMA temp_store = MEMORY")
         if connection.execute("PRAGMA journal_mode = WAL").get != "wal":
             raise CorruptStoreError(KIND, "index", "the index cannot use a write-ahead log")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import weakref
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import apsw
@@ -95,6 +96,9 @@ class SqliteProvider(Provider):
         self._has_stopped = False
         self._admitted = 0
         self._drained = asyncio.Event()
+        # A provider that is dropped lets go of its files, and leaves the run without a clean stop.
+        self._release = weakref.finalize(self, self._ownership.release)
+        self._release.atexit = False  # the end of the process releases everything by itself
 
     @property
     def kind(self) -> str:
@@ -129,6 +133,9 @@ class SqliteProvider(Provider):
             self._has_stopped = True
             raise
         self._store = store
+        self._release.detach()
+        self._release = weakref.finalize(self, store.drop)
+        self._release.atexit = False
         return run
 
     async def health(self) -> None:
@@ -240,6 +247,7 @@ class SqliteProvider(Provider):
         if self._has_stopped:
             return
         self._has_stopped = True
+        self._release.detach()
         store = self._store
         if store is None:
             self._ownership.release()
@@ -257,6 +265,7 @@ class SqliteProvider(Provider):
         if self._has_stopped:
             return
         self._has_stopped = True
+        self._release.detach()
         if self._store is None:
             self._ownership.release()
         else:
@@ -339,9 +348,11 @@ def _translated(operation: str) -> Generator[None]:
 
 
 def _refuse_unsupported(consistency: Consistency, unit: WorkUnit | None, operation: str) -> None:
-    uses_sessions = any(s.monotonic_reads or s.read_your_writes for s in consistency.sessions)
-    if unit is not None or consistency.minimum_tokens or uses_sessions:
+    if unit is not None or consistency.minimum_tokens:
         raise _unsupported(operation)
+    for session in consistency.sessions:
+        if session.monotonic_reads or session.read_your_writes:
+            raise _unsupported(operation)
 
 
 def _unsupported(operation: str) -> UnsupportedError:

@@ -79,6 +79,8 @@ def read(
         heads = _heads(connection, entity_id, head_count, row[4:])
         if not plan.base_versions and not plan.with_divergence:
             return Reading(heads=heads, observation=observation)
+        if len(heads) == 1 and plan.base_versions == (heads[0].id,) and heads[0].value_json:
+            return Reading(heads=heads, observation=observation, bases=heads)  # the usual update
         bases = _bases(connection, entity_id, heads, plan.base_versions)
         divergence = None
         if plan.with_divergence:

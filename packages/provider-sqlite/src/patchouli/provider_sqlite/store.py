@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -162,6 +163,25 @@ class Store:
         with contextlib.suppress(ProviderError):
             await self._on_writer("abandon", self._close_writer)
         await self._end_writer()
+
+    def drop(self) -> None:
+        """Close everything behind the back of a provider that nobody holds any more.
+
+        The collector may call this on any thread, one of ours included, so another one does it.
+        """
+        threading.Thread(target=self._drop, name="patchouli-sqlite-drop", daemon=True).start()
+
+    def _drop(self) -> None:
+        if self._has_begun:
+            self._housekeeper.stop()
+            self.index.close()
+        self.readers.stop()
+        self.readers.join()
+        if self._inline is not None:
+            self._inline.close()
+        with contextlib.suppress(ProviderError):
+            self.writer.run(partial(self._translated, "drop", self._close_writer))
+        self.writer.stop()
 
     async def _stop_readers(self) -> None:
         if self._has_begun:
