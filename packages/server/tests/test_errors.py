@@ -40,10 +40,10 @@ def test_a_class_of_ours_that_is_no_leaf_is_told_by_its_own_row() -> None:
 
 
 def test_the_text_of_a_store_does_not_reach_a_client() -> None:
-    answer = to_wire(CorruptStoreError("sqlite", "read", "page 7 of /home/mira/db"))
+    answer = to_wire(CorruptStoreError("sqlite", "read", "page 7 of /srv/hub/db"))
 
     assert answer is not None
-    assert "/home" not in str(answer.response(1))
+    assert "/srv" not in str(answer.response(1))
     assert answer.retryable is False
 
 

@@ -26,8 +26,9 @@ from patchouli.provider import SystemClock, SystemIds
 from patchouli.provider_sqlite import SqliteProvider
 from patchouli.server.home import LOCAL, create_home, database_path
 from patchouli.server.lifecycle import Daemon, Stop
-from patchouli.server.listener import open_endpoint
+from patchouli.server.listener import UnixEndpoint
 from patchouli.server.logs import Log
+from patchouli.server.pipes import PipeEndpoint
 from patchouli.server.settings import IS_WINDOWS, CommandError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ async def open_daemon(settings: Settings, *, stop: Stop, log: Log) -> AsyncGener
         As `serve_daemon`.
     """
     policy, providers = _configuration(settings)
-    endpoint = open_endpoint(settings.endpoint, log)
+    endpoint = (PipeEndpoint if IS_WINDOWS else UnixEndpoint)(settings.endpoint, log)
     async with AsyncExitStack() as cleanup:
         endpoint.claim()
         cleanup.callback(endpoint.release)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from patchouli.backend import ArtifactService, Engine
     from patchouli.provider import Clock
-    from patchouli.server.listener import Endpoint
+    from patchouli.server.endpoint import Endpoint
     from patchouli.server.logs import Log
     from patchouli.server.settings import Settings
     from patchouli.server.subscriptions import Outlet

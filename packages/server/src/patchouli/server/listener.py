@@ -1,10 +1,8 @@
-"""Where clients connect: a Unix socket, or a named pipe on Windows, behind one interface.
+"""A Unix socket as endpoint.
 
-An endpoint is *claimed* first, before any storage is opened: whoever else listens there is found
-out then and left alone. A lock file is held from then on, because two daemons that start at once
-could each take the other's new socket for a stale one. Then it *listens*; when the daemon begins to
-end it is *closed*, which removes the socket if it is still the one that was bound; when everything
-has ended it is *released*, so that the next daemon, or `stop --wait`, knows.
+From the claim on a lock file is held, because two daemons that start at once could each take the
+other's new socket for a stale one. Closing removes the socket if it is still the one that was
+bound. The lock is let go last, so that the next daemon, or `stop --wait`, knows.
 
 Who may connect is decided three times: by the directory, by the mode of the socket (it never exists
 with a wider one), and by the user id of the peer where the platform tells it.
@@ -19,21 +17,18 @@ import socket
 import stat
 import struct
 import sys
-from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from patchouli.server.settings import IS_WINDOWS, CommandError
+from patchouli.server.endpoint import Endpoint
+from patchouli.server.settings import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from patchouli.server.logs import Log
 
-Admit = "Callable[[], asyncio.Protocol]"
-
-PIPE_PREFIX: Final = "\\\\.\\pipe\\"
 # `sun_path` holds 108 bytes on Linux and 104 on macOS, its end included.
 MAX_PATH_BYTES: Final = 103 if sys.platform == "darwin" else 107
 PROBE_SECONDS: Final = 2.0
@@ -53,51 +48,6 @@ _PASSING: Final = frozenset(
         errno.EPROTO,
     }
 )
-
-
-class Endpoint(ABC):
-    """One place to connect to."""
-
-    def __init__(self, name: str, log: Log) -> None:
-        self.name: Final = name
-        self._log: Final = log
-
-    @abstractmethod
-    def claim(self) -> None:
-        """Make sure that nobody listens here and nobody else begins to.
-
-        Raises:
-            CommandError: Somebody does, or the place cannot be used; nothing was changed there.
-        """
-
-    @abstractmethod
-    async def listen(self, admit: Callable[[], asyncio.Protocol]) -> None:
-        """Accept connections, each with the protocol that `admit` returns.
-
-        Raises:
-            CommandError: The place cannot be used after all.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Accept nothing more and remove what `listen` made; closing again does nothing."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Give up the claim; releasing again does nothing."""
-
-
-def open_endpoint(name: str, log: Log) -> Endpoint:
-    """Return the kind of endpoint that this platform has.
-
-    Raises:
-        CommandError: The name cannot be one.
-    """
-    if IS_WINDOWS:
-        from patchouli.server.pipes import PipeEndpoint  # noqa: PLC0415 -- exists on Windows alone
-
-        return PipeEndpoint(name, log)
-    return UnixEndpoint(name, log)
 
 
 class UnixEndpoint(Endpoint):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from patchouli.server.listener import PIPE_PREFIX, Endpoint
+from patchouli.server.endpoint import Endpoint
 from patchouli.server.settings import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from patchouli.server.logs import Log
+
+
+PIPE_PREFIX: Final = "\\\\.\\pipe\\"
 
 
 class PipeEndpoint(Endpoint):

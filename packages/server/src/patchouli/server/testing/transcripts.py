@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from patchouli.protocol import JsonValue
     from patchouli.server.lifecycle import Daemon
 
 _LINE: Final = re.compile(r"(?P<peer>[a-z]*)(?P<way>[<>]) (?P<text>.*)")
@@ -109,32 +110,34 @@ def _sent(way: str, text: str, bound: dict[str, str]) -> bytes:
     return _NAME.sub(lambda match: bound.get(match[1], match[0]), text).encode()
 
 
-def _difference(expected: Any, received: Any, bound: dict[str, str]) -> str | None:
+def _difference(expected: JsonValue, received: JsonValue, bound: dict[str, str]) -> str | None:
     """Return where `received` is not as expected, or None; bind names on the way."""
     if expected == "$any":
         return None
     if isinstance(expected, str) and (match := _NAME.fullmatch(expected)):
+        if not isinstance(received, str):
+            return f"no string: {received!r}"
         wanted = bound.setdefault(match[1], received)
-        return None if isinstance(received, str) and received == wanted else f"not {wanted!r}"
-    if isinstance(expected, dict) and expected.keys() == {"$set"}:
-        wanted = sorted(bound.get(item.removeprefix("$"), item) for item in expected["$set"])
-        return None if sorted(received) == wanted else f"another set: {received!r}"
-    if type(expected) is not type(received):
-        return f"another type: {received!r}"
-    if isinstance(expected, dict):
+        return None if received == wanted else f"not {wanted!r}"
+    if isinstance(expected, dict) and (names := expected.get("$set")) is not None:
+        found = sorted(map(str, received)) if isinstance(received, list) else None
+        listed = sorted(bound[str(name)[1:]] for name in names) if isinstance(names, list) else ()
+        return None if found == listed else f"another set: {received!r}"
+    if isinstance(expected, dict) and isinstance(received, dict):
         if expected.keys() != received.keys():
             return f"other members: {sorted(received)}"
         pairs = [(f".{name}", expected[name], received[name]) for name in expected]
-    elif isinstance(expected, list):
+    elif isinstance(expected, list) and isinstance(received, list):
         if len(expected) != len(received):
             return f"{len(received)} items"
-        pairs = [(f"[{i}]", *pair) for i, pair in enumerate(zip(expected, received, strict=True))]
+        pairs = [(f"[{i}]", expected[i], received[i]) for i in range(len(expected))]
     else:
-        return None if expected == received else f"not equal: {received!r}"
+        is_same = type(expected) is type(received) and expected == received
+        return None if is_same else f"not equal: {received!r}"
     for place, one, other in pairs:
-        found = _difference(one, other, bound)
-        if found is not None:
-            return f"{place} {found}"
+        where = _difference(one, other, bound)
+        if where is not None:
+            return f"{place} {where}"
     return None
 
 
