@@ -25,10 +25,7 @@ class SqliteMachine(ProviderMachine):
 
     async def abandon(self, provider: Provider) -> None:
         assert isinstance(provider, SqliteProvider)
-        store = provider._store  # noqa: SLF001 - a crash has no public name
-        assert store is not None
-        provider._has_stopped = True
-        await store.abandon()
+        await provider.abandon()
 
     def discard(self) -> None:
         self.folder.cleanup()

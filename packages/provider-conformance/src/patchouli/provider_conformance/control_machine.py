@@ -46,6 +46,7 @@ from patchouli.provider_conformance.machine import (
     deadlines,
     every_page,
     keys,
+    mostly_without,
     some_of,
     texts,
     values,
@@ -192,12 +193,14 @@ class ProviderMachine(EntityMachine):
         self.remember(self.ask(lambda p, _: p.commit(plan)))
 
     @precondition(claims("work_units"))
-    @rule(scope=scopes, age=ages)
-    def overtake(self, scope: ScopeText, age: int) -> None:
-        """Publish another version of everything that a unit has staged."""
-        unit = self.storage.tables.units.get(self.unit(scope, age).identity)
-        for key in unit.entities if unit is not None else ():
-            self.join(key=key, count=1, value="overtaken")
+    @rule(key=keys, age=ages)
+    def overtake_and_close(self, key: EntityKey, age: int) -> None:
+        """Stage, publish past everything that the unit has staged, and then close the unit."""
+        self.stage_plainly(key, age, close=False)
+        unit = self.storage.tables.units.get(self.unit(key.scope, age).identity)
+        for overtaken in unit.entities if unit is not None else ():
+            self.join(key=overtaken, count=1, value="overtaken")
+        self.stage_plainly(key, age, close=True)
 
     @precondition(claims("work_units"))
     @rule(key=keys, age=ages, policy=st.sampled_from(["1", "1", "1", "2"]), data=st.data())
@@ -239,7 +242,7 @@ class ProviderMachine(EntityMachine):
         self.ask(lambda p, _: p.read(plan))
 
     @precondition(claims("work_units"))
-    @rule(scope=scopes, age=ages, text=texts, limit=st.integers(1, 4))
+    @rule(scope=scopes, age=ages, text=mostly_without(texts), limit=st.integers(1, 4))
     def retrieve_in_unit(self, scope: ScopeText, age: int, text: str | None, limit: int) -> None:
         """Retrieve in the view of a unit."""
         unit = self.unit(scope, age)
@@ -272,6 +275,16 @@ class ProviderMachine(EntityMachine):
             discard=how == "discard",
         )
         self.remember(self.ask(lambda p, _: p.publish(plan)))
+
+    def stage_plainly(self, key: EntityKey, age: int, *, close: bool) -> None:
+        """Stage a version on top of the heads that the unit shows."""
+        unit = self.unit(key.scope, age)
+        heads = list(self.view(key.scope, unit).head_ids(key))
+        at, name = self.clock.unix_ms(), self.fresh_id()
+        new = version(name, parents=heads, recorded_at_unix_ms=at)
+        plan = self.commit_of(key, [new], expected=heads, heads=[name])
+        plan = replace(plan, staging=staging(unit, close=close, request=f'"{name}"'))
+        self.remember(self.ask(lambda p, _: p.commit(plan)))
 
     def resolution(self, conflict: UnitConflict, how: str) -> Resolution:
         """Return new heads of a drifted entity."""

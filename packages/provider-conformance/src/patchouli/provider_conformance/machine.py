@@ -8,8 +8,9 @@ A difference shrinks to a short list of the calls that lead to it.
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 
     Question = Callable[[Provider, Cursors], Awaitable[Answer]]
 
+T = TypeVar("T")
+
 KEYS = [entity("a"), entity("b"), entity("a", kind="task"), entity("a", scope=OTHER_SCOPE)]
 VALUES: list[Json] = [
     {"text": "red apple", "n": 1},
@@ -85,15 +88,21 @@ def titled(text: str) -> Json:
 keys = st.sampled_from(KEYS)
 values: st.SearchStrategy[Json] = st.sampled_from(VALUES) | st.builds(titled, st.text(max_size=6))
 deadlines = st.sampled_from([None, None, None, NEVER, LATE])
-texts = st.none() | st.sampled_from(TEXTS) | st.text(min_size=1, max_size=3)
+texts = st.sampled_from(TEXTS) | st.text(min_size=1, max_size=3)
 filters = st.lists(
     st.builds(
         where, st.sampled_from(POINTERS), st.sampled_from(Operator), st.sampled_from(OPERANDS)
     ),
+    min_size=1,
     max_size=2,
-)
-some_ids = st.none() | st.frozensets(st.sampled_from(["a", "b", "c"]))
-some_types = st.none() | st.frozensets(st.sampled_from(["note", "task", "other"]))
+).map(tuple)
+some_ids = st.frozensets(st.sampled_from(["a", "b", "c"]))
+some_types = st.frozensets(st.sampled_from(["note", "task", "other"]))
+
+
+def mostly_without(strategy: st.SearchStrategy[T]) -> st.SearchStrategy[T | None]:
+    """Return what `strategy` gives one time in four: restrictions together leave nothing over."""
+    return st.one_of(st.none(), st.none(), st.none(), strategy)
 
 
 class EntityMachine(RuleBasedStateMachine):
@@ -126,7 +135,13 @@ class EntityMachine(RuleBasedStateMachine):
     def discard(self) -> None:
         """Remove the storage of this machine."""
 
-    @initialize()
+    @initialize(population=st.lists(values, max_size=len(KEYS)))
+    def begin(self, population: list[Json]) -> None:
+        """Start both, with some entities."""
+        self.start()
+        for key, value in zip(KEYS, population, strict=False):
+            self.create(key=key, value=value, deadline=None)
+
     def start(self) -> None:
         """Start both."""
         provider = self.open_provider(self.clock)
@@ -224,10 +239,10 @@ class EntityMachine(RuleBasedStateMachine):
         order=st.sampled_from(Order),
         limit=st.integers(1, 4),
         limit_bytes=st.sampled_from([1 << 20, 1]),
-        types=some_types,
-        ids=some_ids,
-        text=texts,
-        conditions=filters,
+        types=mostly_without(some_types),
+        ids=mostly_without(some_ids),
+        text=mostly_without(texts),
+        conditions=mostly_without(filters),
     )
     def retrieve(
         self,
@@ -238,7 +253,7 @@ class EntityMachine(RuleBasedStateMachine):
         types: frozenset[str] | None,
         ids: frozenset[str] | None,
         text: str | None,
-        conditions: list[Filter],
+        conditions: tuple[Filter, ...] | None,
     ) -> None:
         """Retrieve all pages of a query."""
         plan = retrieve(
@@ -249,7 +264,7 @@ class EntityMachine(RuleBasedStateMachine):
             types=None if types is None else tuple(sorted(types)),
             ids=ids,
             text=text,
-            filters=tuple(conditions),
+            filters=conditions or (),
         )
         self.ask(lambda p, _: every_page(p, plan))
 
@@ -257,9 +272,9 @@ class EntityMachine(RuleBasedStateMachine):
         scope=st.sampled_from([SCOPE, OTHER_SCOPE]),
         after=st.integers(0, 30),
         limit=st.integers(1, 4),
-        types=some_types,
-        ids=some_ids,
-        older_than_ms=st.none() | st.integers(-1, 10),
+        types=mostly_without(some_types),
+        ids=mostly_without(some_ids),
+        older_than_ms=st.sampled_from([None, None, -1, 0, 5, 15]),
     )
     def read_changes(
         self,
@@ -423,8 +438,9 @@ def some_of(names: Sequence[str], *, at_least: int = 0) -> st.SearchStrategy[lis
 
 
 MACHINE_SETTINGS = settings(
-    max_examples=25,
-    stateful_step_count=30,
+    max_examples=int(os.environ.get("PATCHOULI_MACHINE_EXAMPLES", "25")),
+    stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+"""Enough for every run of the tests; the environment variable asks for more histories."""
