@@ -254,10 +254,12 @@ class ProviderMachine(EntityMachine):
         scope=scopes,
         age=ages,
         how=st.sampled_from(["join", "keep both", "join", "half", "stale", "nothing", "discard"]),
-        is_late=st.booleans(),
     )
-    def publish(self, scope: ScopeText, age: int, how: str, *, is_late: bool) -> None:
-        """Answer the drift of a unit in one way or another; of a sealed one if there is any."""
+    def publish(self, scope: ScopeText, age: int, how: str) -> None:
+        """Answer the drift of a unit in one way or another; of a sealed one if there is any.
+
+        Each answer is given too late first, and then in time.
+        """
         unit = self.unit(scope, age)
         sealed = [u.unit for u in self.storage.tables.units.values() if u.state == "closing"]
         if sealed:
@@ -271,10 +273,12 @@ class ProviderMachine(EntityMachine):
             unit=unit,
             resolutions=tuple(resolutions[: len(drift) // 2] if how == "half" else resolutions),
             recorded_at_unix_ms=self.clock.unix_ms(),
-            deadline_unix_ms=LATE if is_late else None,
+            deadline_unix_ms=LATE,
             discard=how == "discard",
         )
-        self.remember(self.ask(lambda p, _: p.publish(plan)))
+        self.ask(lambda p, _: p.publish(plan))
+        in_time = replace(plan, deadline_unix_ms=None)
+        self.remember(self.ask(lambda p, _: p.publish(in_time)))
 
     def stage_plainly(self, key: EntityKey, age: int, *, close: bool) -> None:
         """Stage a version on top of the heads that the unit shows."""
