@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
         if isinstance(begun, bytes):
             self.send(begun)
             return
-        answer, operation = begun.answer, begun.operation
+        answer, operation = begun
         if operation.is_immediate:
             try:
                 waited = answer.send(None)

@@ -42,27 +42,21 @@ _TOO_LARGE: Final = RpcError(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What a method does: a call that ends with its `result` as JSON.
+    """What a method does.
 
     Attributes:
         call: Gets the session, the parsed params and the deadline.
+        encode: Makes the `result` of the answer, as JSON, of what the call ends with.
         is_overtakable: It is an independent read that may take long: requests behind it on the
             same connection do not wait for it.
         is_immediate: It seldom has to wait, so it is worth trying without a task. Until its first
             wait it must not need one, which rules out `asyncio.timeout` and task groups there.
     """
 
-    call: Callable[[Session, Any, int | None], Awaitable[bytes]]
+    call: Callable[[Session, Any, int | None], Awaitable[Any]]
+    encode: Callable[[Any], bytes] = bytes
     is_overtakable: bool = False
     is_immediate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A request whose operation can run; `answer` has not been started."""
-
-    answer: Coroutine[Any, Any, bytes]
-    operation: Operation
 
 
 class Dispatcher:
@@ -84,8 +78,13 @@ class Dispatcher:
         self._max_response_bytes: Final = max_response_bytes
         self.is_stopping = False
 
-    def begin(self, session: Session, frame: FrameEvent) -> bytes | Begun:
-        """Return the answer where it is known at once, else the operation that ends with it."""
+    def begin(
+        self, session: Session, frame: FrameEvent
+    ) -> bytes | tuple[Coroutine[Any, Any, bytes], Operation]:
+        """Return the answer where it is known at once, else what ends with it, and its operation.
+
+        The coroutine has not been started.
+        """
         if isinstance(frame, Oversized):
             return _OVERSIZED
         request_id: RequestId | None = None
@@ -100,9 +99,7 @@ class Dispatcher:
                 raise RpcError(ErrorCode.OVERLOADED, "the daemon is stopping", retryable=True)
         except RpcError as error:
             return error_line(error.request_id if request_id is None else request_id, error)
-        return Begun(
-            self._answer(operation.call(session, parsed, deadline), name, request_id), operation
-        )
+        return self._answer(operation, session, parsed, deadline, request_id), operation
 
     def _row(self, session: Session, name: str) -> tuple[Method[Any], Operation]:
         negotiated = session.capabilities
@@ -123,13 +120,20 @@ class Dispatcher:
             )
         return row
 
-    async def _answer(self, operation: Awaitable[bytes], name: str, request_id: RequestId) -> bytes:
+    async def _answer(
+        self,
+        operation: Operation,
+        session: Session,
+        params: object,
+        deadline: int | None,
+        request_id: RequestId,
+    ) -> bytes:
         try:
-            result = await operation
+            result = operation.encode(await operation.call(session, params, deadline))
         except Exception as error:
             refusal = to_wire(error)
             if refusal is None or isinstance(error, LOGGED):
-                self._log.error("request.failed", error=error, method=name)
+                self._log.error("request.failed", error=error, request=type(params).__name__)
             return error_line(request_id, refusal or INTERNAL)
         if len(result) > self._max_response_bytes:
             return error_line(request_id, _TOO_LARGE)

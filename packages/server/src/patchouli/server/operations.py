@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from patchouli.protocol import (
     CHECKPOINT,
@@ -32,16 +32,12 @@ from patchouli.server.encoding import (
 )
 
 if TYPE_CHECKING:
-    from patchouli.backend import ArtifactService, Engine
+    from collections.abc import Awaitable, Callable
+
+    from patchouli.backend import ArtifactService, Engine, EntityResult
     from patchouli.protocol import (
-        CreateParams,
-        DeleteParams,
-        DownloadChunkParams,
-        ReadParams,
-        RetrieveParams,
         SubscribeParams,
         UnsubscribeParams,
-        UpdateParams,
         UploadBeginParams,
         UploadChunkParams,
         UploadCommitParams,
@@ -49,6 +45,9 @@ if TYPE_CHECKING:
     from patchouli.provider import Clock
     from patchouli.server.control import Control
     from patchouli.server.session import Session
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 def operations(
@@ -67,28 +66,21 @@ def operations(
 
 
 def _entity_operations(engine: Engine) -> dict[str, Operation]:
-    async def create(_: Session, params: CreateParams, __: int | None) -> bytes:
-        return entity_json(await engine.create(params))
-
-    async def read(_: Session, params: ReadParams, __: int | None) -> bytes:
-        return read_json(await engine.read(params))
-
-    async def retrieve(_: Session, params: RetrieveParams, __: int | None) -> bytes:
-        return retrieve_json(await engine.retrieve(params))
-
-    async def update(_: Session, params: UpdateParams, __: int | None) -> bytes:
-        return entity_json(await engine.update(params))
-
-    async def delete(_: Session, params: DeleteParams, __: int | None) -> bytes:
-        return entity_json(await engine.delete(params))
-
     return {
-        CREATE: Operation(call=create),
-        READ: Operation(call=read, is_immediate=True),
-        RETRIEVE: Operation(call=retrieve, is_overtakable=True),
-        UPDATE: Operation(call=update),
-        DELETE: Operation(call=delete),
+        CREATE: Operation(call=_without_session(engine.create), encode=entity_json),
+        READ: Operation(call=_without_session(engine.read), encode=read_json, is_immediate=True),
+        RETRIEVE: Operation(
+            call=_without_session(engine.retrieve), encode=retrieve_json, is_overtakable=True
+        ),
+        UPDATE: Operation(call=_without_session(engine.update), encode=entity_json),
+        DELETE: Operation(call=_without_session(engine.delete), encode=entity_json),
     }
+
+
+def _without_session(
+    method: Callable[[P], Awaitable[R]],
+) -> Callable[[Session, P, int | None], Awaitable[R]]:
+    return lambda _session, params, _deadline: method(params)
 
 
 def _change_operations(engine: Engine, clock: Clock) -> dict[str, Operation]:
@@ -114,15 +106,16 @@ def _artifact_operations(artifacts: ArtifactService) -> dict[str, Operation]:
     async def append(session: Session, params: UploadChunkParams, _: int | None) -> bytes:
         return data_json({"next_offset": await artifacts.append(session, params)})
 
-    async def commit(session: Session, params: UploadCommitParams, _: int | None) -> bytes:
-        return entity_json(await artifacts.commit(session, params))
-
-    async def download(_: Session, params: DownloadChunkParams, __: int | None) -> bytes:
-        return download_json(await artifacts.download(params))
+    def commit(
+        session: Session, params: UploadCommitParams, _: int | None
+    ) -> Awaitable[EntityResult]:
+        return artifacts.commit(session, params)
 
     return {
         UPLOAD_BEGIN: Operation(call=begin),
         UPLOAD_CHUNK: Operation(call=append),
-        UPLOAD_COMMIT: Operation(call=commit),
-        DOWNLOAD_CHUNK: Operation(call=download, is_overtakable=True),
+        UPLOAD_COMMIT: Operation(call=commit, encode=entity_json),
+        DOWNLOAD_CHUNK: Operation(
+            call=_without_session(artifacts.download), encode=download_json, is_overtakable=True
+        ),
     }

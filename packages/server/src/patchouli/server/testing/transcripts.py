@@ -171,7 +171,7 @@ class InProcessPeer:
         try:
             while True:
                 begun = self._daemon.dispatcher.begin(session, await self._frames.get())
-                self._outlet.send(begun if isinstance(begun, bytes) else await begun.answer)
+                self._outlet.send(begun if isinstance(begun, bytes) else await begun[0])
         finally:
             session.subscriptions.close()
 
