@@ -400,11 +400,11 @@ def test_a_deep_value_is_merged_in_its_depth() -> None:
 
 def test_arguments_of_other_types_are_refused() -> None:
     no_text: Any = b"1"
+    nodes = [JoinNode(version="b", parents=(), json=no_text)]
 
     with pytest.raises(TypeError):
         join(path="", base="b", nodes=[node("b", "", 1)], candidates="b")
     with pytest.raises(TypeError):
-        nodes = [JoinNode(version="b", parents=(), json=no_text)]
         join(path="", base="b", nodes=nodes, candidates=["b"])
     with pytest.raises(OverflowError):
         join(path="", base="b", nodes=[node("b", "", 1)], candidates=["b"], max_text_work=-1)

@@ -7,7 +7,7 @@
 //!
 //! Documents of a join live as long as the join, so they hold only what decides it:
 //!
-//! - Members that all versions have in common are left out and put back into the result.
+//! - What all versions have in common is left out and put back into the result.
 //! - An element of a text is not a code point but a *segment*: a stretch of one version's text that
 //!   no version divides. Edit scripts are known before the documents are built (the text before a
 //!   change with one parent is that parent's), so stretches are cut beforehand where later changes
@@ -17,7 +17,7 @@
 //!   script begins or ends inside a segment, the cut is noted and the documents are built again
 //!   with it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::num::NonZeroU64;
 
 use automerge::{ActorId, Automerge, Change, ExpandedChange};
@@ -52,9 +52,9 @@ pub fn join<'a>(
     if let [only] = graph.candidates[..] {
         return Ok(json::write(&graph.values[only]));
     }
-    let shared = Shared::take(&mut graph.values);
+    let shared = Shared::take(graph.values.iter_mut().collect());
     let mut merged = merge(&graph, path, max_text_work, MAX_BUILDS)?;
-    shared.put_back(&mut merged);
+    shared.put_back(&mut merged)?;
     Ok(json::write(&merged))
 }
 
@@ -503,12 +503,21 @@ impl Documents {
         let Some(mut merged) = self.take(first) else {
             return Ok(None);
         };
+        // All at once: applying changes one by one would cost what is there already each time.
+        let mut changes = Vec::new();
+        let mut seen = HashSet::new();
         for &place in rest {
-            let Some(mut other) = self.take(place) else {
+            let Some(other) = self.take(place) else {
                 return Ok(None);
             };
-            merged.merge(&mut other)?;
+            let added = merged.get_changes_added(&other);
+            changes.extend(
+                added
+                    .into_iter()
+                    .filter(|change| seen.insert(change.hash())),
+            );
         }
+        merged.apply_changes(changes)?;
         Ok(Some(merged))
     }
 
@@ -651,10 +660,19 @@ mod tests {
     }
 
     fn base(numbers: &mut Numbers) -> Json {
+        let nested = Json::Map(
+            [
+                ("p".to_owned(), Json::Text(numbers.text(8))),
+                ("same".to_owned(), Json::Int(7)),
+            ]
+            .into(),
+        );
         let list = vec![
+            Json::Text("same".to_owned()),
+            Json::Null,
             Json::Text(numbers.text(8)),
-            Json::Int(1),
-            Json::Text("x".to_owned()),
+            nested,
+            Json::Text("same".to_owned()),
         ];
         let members = [
             ("p".to_owned(), Json::Text(numbers.text(30))),

@@ -24,12 +24,13 @@ const WALK_STEP: u64 = 8;
 const SMALL_TABLE: u64 = 8_192;
 /// All scripts of one join together may take this many times the steps of one.
 const TOTAL_FACTOR: u64 = 16;
-/// Places of one script, each of which becomes a few operations that cost far more than steps of a
-/// search. A text with a change every few letters was written anew: coarser units then cost less,
-/// and where two such texts meet, their words stay together.
-const MIN_HUNKS: usize = 128;
-/// Longer texts may have one more for as many bytes.
-const BYTES_PER_HUNK: usize = 64;
+/// Places of one script. Each becomes a few operations, which cost far more than steps of a search.
+///
+/// A text with a change every few letters was written anew: coarser units then cost less, and where
+/// two such texts meet, their words stay together.
+fn most_hunks(bytes: usize) -> usize {
+    (16 + bytes / 16).min(128 + bytes / 64)
+}
 
 /// `old` is replaced by `new`: byte ranges on cluster boundaries, ascending, never adjacent, never
 /// both empty.
@@ -182,7 +183,7 @@ fn unit_script(old: &str, new: &str, bounds: Bounds, budget: &mut Budget) -> Opt
     let old_units = names.of(old, &old_bounds);
     let new_units = names.of(new, &new_bounds);
     let hunks = shortest(&old_units, &new_units, names.count(), budget)?;
-    if hunks.len() > MIN_HUNKS + old.len().max(new.len()) / BYTES_PER_HUNK {
+    if hunks.len() > most_hunks(old.len().max(new.len())) {
         return None;
     }
     let start_of = |bounds: &[usize], unit: usize| if unit == 0 { 0 } else { bounds[unit - 1] };
