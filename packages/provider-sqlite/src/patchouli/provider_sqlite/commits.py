@@ -47,6 +47,18 @@ FENCE: Final = "UPDATE runtime SET last_cursor = ?"
 SCOPES_REMEMBERED: Final = 10_000  # numbers of scopes kept in memory; beyond it all are forgotten
 
 
+# What one commit can do to a transaction: break a rule of the schema, be too large for SQLite or
+# for the room that is left, hold what is no text or no number.
+_FAULTS: Final = (
+    apsw.ConstraintError,
+    apsw.TooBigError,
+    apsw.FullError,
+    TypeError,
+    ValueError,
+    OverflowError,
+)
+
+
 class Lost:
     """The heads were not the expected ones. What the caller needs to know is read afterwards."""
 
@@ -68,16 +80,19 @@ class Ledger:
     def publish(self, commits: Sequence[Commit]) -> Sequence[Result]:
         """Do `commits` in order, durably, and answer each as if it had been alone.
 
-        What cannot be answered for all of them together is found out one by one.
+        If one of them may be at fault, they are done again one by one; a failure that is nobody's
+        fault is everybody's answer.
         """
         try:
             return self._publish_group(commits)
         except OutcomeUnknownError as error:
             return [error] * len(commits)
-        except (apsw.Error, UnicodeEncodeError, OverflowError) as error:
+        except (apsw.Error, TypeError, ValueError, OverflowError) as error:
+            if len(commits) == 1 or not isinstance(error, _FAULTS):
+                errno = self._connection.system_errno
+                return [translate(error, "commit", system_errno=errno)] * len(commits)
+        finally:
             self.roll_back()
-            if len(commits) == 1:
-                return [translate(error, "commit", system_errno=self._connection.system_errno)]
         return [result for commit in commits for result in self.publish([commit])]
 
     def is_late(self, commit: Commit) -> bool:
@@ -98,7 +113,7 @@ class Ledger:
     def _publish_group(self, commits: Sequence[Commit]) -> Sequence[Result]:
         results: list[Result] = [LOST] * len(commits)
         waiting = list(range(len(commits)))
-        with_bulk = len(commits) > 1
+        with_bulk = True
         while True:
             group = _Group(self._connection, self, commits, results)
             self._connection.execute("BEGIN IMMEDIATE")

@@ -19,7 +19,7 @@ Array = NewType("Array", object)
 
 SqlBinding = SqlValue | Array
 
-BUSY_TIMEOUT_MS: Final = 5_000  # our own connections never wait: only a foreign program can hold us
+BUSY_TIMEOUT_MS: Final = 5_000  # only another program can hold us: our connections do not meet
 STATEMENT_CACHE: Final = 128  # statements; all of ours fit, so none is compiled twice
 LOG_KEPT_BYTES: Final = 64 * 1024 * 1024
 SQLITE_MINIMUM: Final = 3_037_000  # STRICT tables
@@ -125,9 +125,11 @@ def require_capable_sqlite() -> str | None:
     return None
 
 
-def open_writer(path: Path, *, cache_kib: int, disk: Disk) -> Connection:
+def open_writer(
+    path: Path, *, cache_kib: int, disk: Disk, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> Connection:
     """Return the connection that writes. The journal mode is left as it is: see `use_wal`."""
-    connection = _open(path, disk)
+    connection = _open(path, disk, busy_timeout_ms)
     # FULL, not NORMAL: the answer to a mutation promises durability, and WAL with NORMAL loses the
     # last commits on power loss.
     connection.execute("PRAGMA synchronous = FULL")
@@ -142,14 +144,16 @@ def open_writer(path: Path, *, cache_kib: int, disk: Disk) -> Connection:
 
 def open_housekeeper(path: Path, *, disk: Disk) -> Connection:
     """Return a connection that moves pages from the log into the database, and nothing else."""
-    connection = _open(path, disk)
+    connection = _open(path, disk, BUSY_TIMEOUT_MS)
     connection.execute("PRAGMA synchronous = FULL")
     return connection
 
 
-def open_reader(path: Path, *, cache_kib: int, disk: Disk) -> Connection:
+def open_reader(
+    path: Path, *, cache_kib: int, disk: Disk, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> Connection:
     """Return a connection that cannot write. Each statement or transaction sees one snapshot."""
-    connection = _open(path, disk)
+    connection = _open(path, disk, busy_timeout_ms)
     connection.execute("PRAGMA query_only = ON")
     connection.execute(f"PRAGMA cache_size = -{cache_kib}")
     return connection
@@ -165,11 +169,11 @@ def _array(values: array[int] | tuple[str, ...]) -> Array:
     return Array(apsw.carray(values))  # pyright: ignore[reportUnknownMemberType]
 
 
-def _open(path: Path, disk: Disk) -> Connection:
+def _open(path: Path, disk: Disk, busy_timeout_ms: int) -> Connection:
     opened = apsw.Connection(str(path), _OPEN, disk.vfs, STATEMENT_CACHE)
     connection = cast("Connection", opened)
     try:
-        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.set_busy_timeout(busy_timeout_ms)
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)

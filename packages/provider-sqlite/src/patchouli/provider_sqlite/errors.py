@@ -7,7 +7,7 @@
     ReadOnlyError, PermissionsError       UnavailableError: make the file writable
     IOError, CantOpenError, NoMemError    UnavailableError: the machine fails, not the data
     ConstraintError, TooBigError          MisuseError: the plan contradicts the store
-    UnicodeEncodeError, OverflowError     MisuseError: a text or a number that cannot be stored
+    ValueError, OverflowError, TypeError  MisuseError: a text or a number that cannot be stored
     InterruptError                        UnavailableError: the provider stops
     anything else                         ProviderError
 
@@ -33,14 +33,15 @@ KIND: Final = "sqlite"
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-def translate(
-    error: apsw.Error | UnicodeEncodeError | OverflowError, operation: str, *, system_errno: int = 0
-) -> ProviderError:
-    """Return the failure of the boundary that `error` means; the caller raises it `from error`."""
-    if isinstance(error, UnicodeEncodeError):
-        return MisuseError(KIND, operation, "a text holds half of a surrogate pair")
-    if isinstance(error, OverflowError):
-        return MisuseError(KIND, operation, "an integer is beyond 64 bits")
+def translate(error: Exception, operation: str, *, system_errno: int = 0) -> ProviderError:
+    """Return the failure of the boundary that `error` means; the caller raises it `from error`.
+
+    Not only apsw refuses what is bound to a statement: a text with half of a surrogate pair is a
+    `ValueError`, an integer beyond 64 bits an `OverflowError`.
+    """
+    if not isinstance(error, apsw.Error):
+        detail = f"a member of the plan cannot be stored ({type(error).__name__})"
+        return MisuseError(KIND, operation, detail)
     code = _code_name(error)
     match error:
         case apsw.FullError():

@@ -16,6 +16,8 @@ class SqliteLimits:
     readers: Reader threads, each with a connection of its own.
     inline_look_ups: Look-ups of a divergence walk made on the event loop; a longer walk starts
         again on a reader thread.
+    busy_timeout_ms: Time to wait for another program that holds the database; then the call is
+        `UnavailableError`. Our own connections do not wait for each other.
     writer_cache_kib, reader_cache_kib: Page cache of the writer and of each reader.
     log_pages_soft: Length of the write-ahead log at which its content is moved to the database
         beside the commits.
@@ -31,6 +33,7 @@ class SqliteLimits:
     waiting_reads: int = 1024
     readers: int = 2
     inline_look_ups: int = 64
+    busy_timeout_ms: int = 5_000
     writer_cache_kib: int = 16 * 1024
     reader_cache_kib: int = 4 * 1024
     log_pages_soft: int = 1000

@@ -247,15 +247,17 @@ class SqliteProvider(Provider):
         if self._has_stopped:
             return
         self._has_stopped = True
-        self._release.detach()
         store = self._store
         if store is None:
             self._ownership.release()
             return
         store.wakeups.stop()
-        if self._admitted:
-            await self._drained.wait()
-        await store.close()
+        try:
+            if self._admitted:
+                await self._drained.wait()
+        finally:
+            await store.close()
+        self._release.detach()
 
     async def abandon(self) -> None:
         """Let go of the storage at once, as the end of the process would: no clean stop is noted.
@@ -298,7 +300,7 @@ class SqliteProvider(Provider):
                 lambda connection: reads.read(connection, plan, clock=self._clock),
                 deadline_unix_ms=plan.consistency.deadline_unix_ms,
             )
-        except (apsw.Error, UnicodeEncodeError) as error:
+        except (apsw.Error, ValueError, OverflowError) as error:
             raise translate(error, "read") from error
 
     async def _on_reader(
@@ -343,7 +345,7 @@ class SqliteProvider(Provider):
 def _translated(operation: str) -> Generator[None]:
     try:
         yield
-    except (apsw.Error, UnicodeEncodeError) as error:
+    except (apsw.Error, ValueError, OverflowError) as error:
         raise translate(error, operation) from error
 
 

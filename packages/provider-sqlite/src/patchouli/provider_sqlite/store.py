@@ -23,7 +23,6 @@ from patchouli.provider import (
 from patchouli.provider_sqlite.changes import prune
 from patchouli.provider_sqlite.commits import Ledger
 from patchouli.provider_sqlite.connection import (
-    BUSY_TIMEOUT_MS,
     Connection,
     Disk,
     open_housekeeper,
@@ -201,8 +200,13 @@ class Store:
         return await self.writer.call(partial(self._translated, operation, step))
 
     def _connect(self) -> Connection:
-        cache_kib = self._limits.reader_cache_kib
-        return open_reader(self._ownership.path, cache_kib=cache_kib, disk=self._disk)
+        limits = self._limits
+        return open_reader(
+            self._ownership.path,
+            cache_kib=limits.reader_cache_kib,
+            disk=self._disk,
+            busy_timeout_ms=limits.busy_timeout_ms,
+        )
 
     # What follows runs on the writer's thread.
 
@@ -222,7 +226,12 @@ class Store:
         if lack is not None:
             raise ProviderError(KIND, "initialize", lack)
         path = self._ownership.path
-        self._write = open_writer(path, cache_kib=self._limits.writer_cache_kib, disk=self._disk)
+        self._write = open_writer(
+            path,
+            cache_kib=self._limits.writer_cache_kib,
+            disk=self._disk,
+            busy_timeout_ms=self._limits.busy_timeout_ms,
+        )
         require_ours(self._write)
         if not use_wal(self._write):
             detail = "the file system does not support a write-ahead log; name another place"
@@ -289,7 +298,7 @@ class Store:
         except apsw.BusyError:
             return False
         finally:
-            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+            connection.set_busy_timeout(self._limits.busy_timeout_ms)
         if self.run is not None:
             self._write_witness(self.run, read_last_cursor(connection))
         return in_log == moved
