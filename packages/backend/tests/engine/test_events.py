@@ -5,6 +5,18 @@ from __future__ import annotations
 import json
 
 import pytest
+from patchouli.protocol import (
+    ChangeFilter,
+    CreateData,
+    CreateParams,
+    ReadData,
+    ReadParams,
+    Ref,
+    RetrieveData,
+    RetrieveParams,
+    SubscribeData,
+    SubscribeParams,
+)
 
 
 async def metas(desk):
@@ -75,8 +87,6 @@ async def test_a_subscription_brings_changes_in_order_to_everybody_in_scope(desk
 
 
 async def test_a_filter_leaves_out_what_does_not_match_both_members(desk):
-    from patchouli.protocol import ChangeFilter, SubscribeData, SubscribeParams  # noqa: PLC0415
-
     wanted = ChangeFilter(types=("memo",), ids=("b",))
     subscription = await desk.engine.subscribe(
         SubscribeParams(meta=desk.meta, data=SubscribeData(filter=wanted))
@@ -108,3 +118,28 @@ async def test_a_subscription_that_is_late_is_refused(desk, refusal):
 @pytest.mark.parametrize("cursor", ["x", "+5", "007", "a.b"])
 async def test_a_malformed_cursor_is_refused(desk, refusal, cursor):
     assert (await refusal(desk.subscribe(cursor))).reason == "INVALID_REQUEST"
+
+
+async def test_results_and_events_carry_tokens_where_requests_carry_them(open_desk, policy, plain):
+    causal = plain(
+        consistency={
+            "acquire": {
+                "allow_sources": ["authority"],
+                "requirements": [{"kind": "causal_after", "token": "seen", "optional": True}],
+            }
+        }
+    )
+    fields = {"seen": {"pointer": "/ctx/seen", "schema": True}}
+    desk = await open_desk(policy(fields=fields, fallback=causal))
+    # This release refuses such behaviors; what it writes for them is fixed nevertheless.
+    desk.engine._offered |= {"causal_reads"}
+
+    data = CreateData(type="memo", id="a", value={"text": "a"})
+    made = await desk.engine.create(CreateParams(meta=desk.meta, data=data))
+    ref = Ref(type="memo", id="a")
+    found = await desk.engine.read(ReadParams(meta=desk.meta, data=ReadData(ref=ref)))
+    page = await desk.engine.retrieve(RetrieveParams(meta=desk.meta, data=RetrieveData(query="{}")))
+
+    carried = {"ctx": {"seen": made.entity.version}}
+    assert (made.meta, found.meta, page.meta) == (carried, carried, carried)
+    assert await metas(desk) == [{"team": "north", **carried}]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from patchouli.backend.pointers import Tokens
     from patchouli.provider import Json
 
-_AFTER_ALL_STORED = (INTEGER_MAX, 0)
+_AFTER_ALL_STORED = (INTEGER_MAX + 1, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
