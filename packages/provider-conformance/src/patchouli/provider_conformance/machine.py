@@ -196,6 +196,20 @@ class EntityMachine(RuleBasedStateMachine):
         ]
         self.write(key, new, expected=heads, heads=[v.id for v in new], bases=heads)
 
+    @rule(key=keys, value=values, data=st.data())
+    def merge_at_once(self, key: EntityKey, value: Json, data: st.DataObject) -> None:
+        """Add a proposal and, as the only head, what it was merged into."""
+        known, heads = self.versions[key], self.heads(key)
+        bases = data.draw(some_of(known), label="bases")
+        at = self.clock.unix_ms()
+        proposal = version(self.fresh_id(), value, parents=bases, recorded_at_unix_ms=at)
+        rest = [head for head in heads if head not in bases]
+        merged = version(
+            self.fresh_id(), "merged", parents=[proposal.id, *rest], recorded_at_unix_ms=at
+        )
+        new = [proposal, merged]
+        self.write(key, new, expected=heads, heads=[merged.id], bases=bases)
+
     @rule(key=keys, data=st.data())
     def drop_heads(self, key: EntityKey, data: st.DataObject) -> None:
         """Keep some of the heads, or none of them, and add nothing."""

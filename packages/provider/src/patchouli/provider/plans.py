@@ -136,8 +136,9 @@ class Commit:
     head set, in order, of new versions and of present heads that stay; `accepted` is the version
     the request will be answered with. `new_versions` stand parents before children. Some may be no
     heads: a proposal that was merged at once is kept as a parent of what it was merged into, and is
-    superseded by the very change that publishes it. `base_versions` and `with_divergence` say what a `Raced`
-    outcome has to bring. In a work unit `kind` is derived again when the unit is published.
+    superseded by the very change that publishes it. `base_versions` and `with_divergence` say what
+    a `Raced` outcome has to bring. In a work unit `kind` is derived again when the unit is
+    published.
     """
 
     key: EntityKey

@@ -8,7 +8,8 @@ What holds for all methods:
 
 * An answer to a mutation means that it is on disk: it survives the end of the process and the loss
   of power.
-* Each call is atomic. An outcome of refusal, and every exception but `OutcomeUnknownError`, leaves
+* Each call is atomic. An outcome of refusal keeps at most the opening or the expiry of the work
+  unit that the plan names; `Unavailable`, and every exception but `OutcomeUnknownError`, leaves
   nothing behind, neither versions nor an opened unit nor a moved frontier.
 * Cancelling a call leaves its whole effect or none, and never swallows the wake-up of waiters.
 * A deadline is checked at the start and again as the last step before the store accepts; only

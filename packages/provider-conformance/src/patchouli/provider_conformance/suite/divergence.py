@@ -130,6 +130,25 @@ class DivergenceConformance(ProviderSuite):
             "ba": ("b", "a"),
         }
 
+    async def test_versions_that_were_merged_at_once_are_on_the_way(
+        self, provider: Provider
+    ) -> None:
+        await committed(provider, create(A, "v1"))
+        await committed(provider, update(A, "v1", "other"))
+        mine, merged = version("mine", parents=["v1"]), version("m", parents=["mine", "other"])
+        await committed(provider, commit(A, mine, merged, expected=["other"], heads=["m"]))
+
+        divergence = await diverged(provider, "mine")
+
+        assert divergence is not None
+        assert divergence.base == "v1"
+        assert shape(divergence) == {
+            "v1": (),
+            "other": ("v1",),
+            "mine": ("v1",),
+            "m": ("mine", "other"),
+        }
+
     async def test_unrelated_versions_have_no_base(self, provider: Provider) -> None:
         await committed(provider, create(A, "one"))
         await committed(provider, commit(A, version("two"), expected=["one"]))

@@ -206,6 +206,21 @@ class EntityConformance(ProviderSuite):
 
         assert (await reading(provider, read(A))).heads[0].parents == ("v1",)
 
+    async def test_a_version_that_was_merged_at_once_is_kept_and_is_no_head(
+        self, provider: Provider, reopen: Reopen
+    ) -> None:
+        await committed(provider, create(A, "v1"))
+        await committed(provider, update(A, "v1", "other"))
+        proposal = version("proposal", parents=["v1"])
+        merged = version("merged", parents=["proposal", "other"])
+
+        await committed(provider, commit(A, proposal, merged, expected=["other"], heads=["merged"]))
+
+        found = await reading(await reopen(provider), read(A, "proposal", "other"))
+        assert found.heads == (merged,)
+        assert sorted(base.id for base in found.bases) == ["other", "proposal"]
+        assert next(base for base in found.bases if base.id == "proposal") == proposal
+
     async def test_the_largest_integers_are_kept(self, provider: Provider) -> None:
         made = version("v1", recorded_at_unix_ms=INTEGER_MAX)
 

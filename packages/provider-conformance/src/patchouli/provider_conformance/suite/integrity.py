@@ -63,6 +63,10 @@ class IntegrityConformance(ProviderSuite):
             pytest.param({"head_versions": version_ids(["v2", "v2"])}, id="a repeated head"),
             pytest.param({"head_versions": version_ids(["v2", "v9"])}, id="an unknown head"),
             pytest.param({"head_versions": version_ids(["v0"])}, id="a superseded head"),
+            pytest.param(
+                {"new_versions": (version("v2", parents=["v3"]), version("v3"))},
+                id="a parent after its child",
+            ),
             pytest.param({"new_versions": (version("v2"), version("v2"))}, id="a repeated version"),
             pytest.param(
                 {"new_versions": (version("v2", parents=["v9"]),)}, id="an unknown parent"

@@ -100,6 +100,23 @@ class PublicationConformance(ProviderSuite):
         assert ([h.id for h in seen.heads], [b.id for b in seen.bases]) == (["a2"], ["a1"])
         assert await kinds(provider) == [("a", "created", ("a2",))]
 
+    async def test_a_version_that_was_merged_at_once_is_published_and_is_no_head(
+        self, provider: Provider
+    ) -> None:
+        await staged(provider, create(A, "a1", staging=IN_UNIT))
+        both = update(A, "a1", "a2", staging=CLOSING)
+        merged = version("m", parents=["a2", "a1"])
+        plan = replace(
+            both, new_versions=(*both.new_versions, merged), head_versions=version_ids(["m"])
+        )
+
+        outcome = await published(provider, plan)
+
+        assert [[head.id for head in e.heads] for e in outcome.entities] == [["m"]]
+        seen = await reading(provider, read(A, "a1", "a2"))
+        assert [head.id for head in seen.heads] == ["m"]
+        assert sorted(base.id for base in seen.bases) == ["a1", "a2"]
+
     async def test_kinds_follow_from_the_heads_before_and_after(self, provider: Provider) -> None:
         for name in "abcd":
             await committed(provider, create(entity(name), f"{name}1"))

@@ -117,6 +117,16 @@ class RetrievalConformance(ProviderSuite):
         assert await found(provider, text="he") == []
         assert await found(provider) == []
 
+    async def test_a_version_that_was_merged_at_once_is_not_found(self, provider: Provider) -> None:
+        await committed(provider, create(A, "v1", {"text": "red"}))
+        proposal = version("v2", {"text": "green"}, parents=["v1"])
+        merged = version("v3", {"text": "blue"}, parents=["v2"])
+        await committed(provider, commit(A, proposal, merged, expected=["v1"], heads=["v3"]))
+
+        assert await found(provider, text="green") == []
+        assert await found(provider, text="gr") == []
+        assert await found(provider, text="blue") == ["a"]
+
     async def test_a_conflicted_entity_is_one_hit_with_all_its_heads(
         self, provider: Provider
     ) -> None:

@@ -28,6 +28,7 @@ from patchouli.provider_conformance.asking import (
 from patchouli.provider_conformance.builders import (
     LATE,
     SCOPE,
+    changes,
     create,
     delete,
     entity,
@@ -227,6 +228,17 @@ class UnitViewConformance(ProviderSuite):
             "d1",
             "e1",
         ]
+
+    async def test_an_entity_touched_late_is_seen_as_it_was_though_its_changes_were_pruned(
+        self, provider: Provider
+    ) -> None:
+        await committed(provider, create(A, "a1", recorded_at_unix_ms=10))
+        await reading(provider, read(B, unit=UNIT))
+        await committed(provider, update(A, "a1", "a2", recorded_at_unix_ms=10))
+        await provider.read_changes(changes(retained_after_unix_ms=11))
+        await provider.checkpoint()
+
+        assert await heads_in(provider, UNIT, "a") == ["a1"]
 
     async def test_a_unit_survives_a_restart(self, provider: Provider, reopen: Reopen) -> None:
         await committed(provider, create(A, "a1"))
