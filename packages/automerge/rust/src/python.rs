@@ -60,6 +60,7 @@ impl JsonText {
     }
 }
 
+/// Merge `candidates`; each of `nodes` is a version, its parents and its JSON text.
 #[pyfunction]
 #[pyo3(signature = (path, base, nodes, candidates, max_text_work))]
 fn join(
@@ -86,17 +87,22 @@ fn join(
     })
 }
 
+/// An Automerge document that holds one JSON value with its whole history.
+///
+/// Instances may be shared between threads; a call that raises has changed nothing.
 #[pyclass(frozen, module = "patchouli.automerge")]
 struct Document(Mutex<Automerge>);
 
 #[pymethods]
 impl Document {
+    /// Make a document that reads `text`, created by `actor` in one change.
     #[staticmethod]
     #[pyo3(signature = (text, *, actor))]
     fn from_json(py: Python<'_>, text: JsonText, actor: PyBackedBytes) -> PyResult<Self> {
         detached(py, || document::from_json(text.text()?, &actor)).map(Self::new)
     }
 
+    /// Make the document that `save` wrote, checking every checksum and hash in it.
     #[staticmethod]
     #[pyo3(
         signature = (data, *, max_bytes = DEFAULT_DOCUMENT_BYTES),
@@ -113,6 +119,7 @@ impl Document {
         Ok(Self::new(loaded))
     }
 
+    /// Edit the value into `text` by one change, and return its hash or None.
     #[pyo3(signature = (text, *, actor))]
     fn replace(
         &self,
@@ -125,29 +132,35 @@ impl Document {
         })
     }
 
+    /// Take over every change of `other`, which stays as it is.
     fn merge(&self, py: Python<'_>, other: &Bound<'_, Self>) -> PyResult<()> {
         let other = other.get();
         let mut copied = detached(py, || Ok(other.copy()))?;
         self.update(py, |document| Ok(document.merge(&mut copied).map(drop)?))
     }
 
+    /// Return the value as canonical JSON text.
     fn json(&self, py: Python<'_>) -> PyResult<String> {
         detached(py, || document::to_json(&self.copy()))
     }
 
+    /// Return the value as it was when `heads` were the heads.
     fn json_at(&self, py: Python<'_>, heads: Vec<String>) -> PyResult<String> {
         detached(py, || document::to_json_at(&self.copy(), &heads))
     }
 
+    /// Return the hashes of the changes that no other change follows, ascending.
     fn heads(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         detached(py, || Ok(document::heads(&self.copy())))
     }
 
+    /// Return the whole document, history included, as bytes for `load`.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let saved = detached(py, || Ok(self.copy().save()))?;
         Ok(PyBytes::new(py, &saved))
     }
 
+    /// Return a copy that goes its own way.
     fn fork(&self, py: Python<'_>) -> PyResult<Self> {
         detached(py, || Ok(self.copy())).map(Self::new)
     }
