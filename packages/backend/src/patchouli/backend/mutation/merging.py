@@ -4,7 +4,7 @@ For each merge rule the candidates fall into groups: those whose value has the p
 discriminators are the same JSON. The contents of a group are joined when at least two of them
 differ and when they share history: their nearest common dominator in the version graph has the
 path and the same discriminators. Otherwise, when the join exceeds its bounds, and when a joined
-value would violate the schema, the members of the group stay as they are (B1, B2).
+value would violate the schema, the members of the group stay as they are.
 
 Nothing is joined here. `merge` is a generator that yields a `Join` for each join it needs and is
 sent the joined content as JSON text, or None if the join is too large; who drives it decides on
