@@ -1,7 +1,12 @@
-"""Disks that fail and disks that forget, for tests of anything that keeps its data in SQLite."""
+"""Disks that fail, disks that forget, and checks of what is left in a database."""
 
 from __future__ import annotations
 
+from patchouli.provider_sqlite.testing.contents import (
+    Contents,
+    StoredVersion,
+    read_contents,
+)
 from patchouli.provider_sqlite.testing.faultvfs import (
     DISK_FULL,
     IO_FAILURE,
@@ -9,6 +14,19 @@ from patchouli.provider_sqlite.testing.faultvfs import (
     FaultyDisk,
     ForgetfulDisk,
 )
+from patchouli.provider_sqlite.testing.index import check_index, drop_index
 from patchouli.provider_sqlite.testing.invariants import check_truth
 
-__all__ = ["DISK_FULL", "IO_FAILURE", "DiskCall", "FaultyDisk", "ForgetfulDisk", "check_truth"]
+__all__ = [
+    "DISK_FULL",
+    "IO_FAILURE",
+    "Contents",
+    "DiskCall",
+    "FaultyDisk",
+    "ForgetfulDisk",
+    "StoredVersion",
+    "check_index",
+    "check_truth",
+    "drop_index",
+    "read_contents",
+]

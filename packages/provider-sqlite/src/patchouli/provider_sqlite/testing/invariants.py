@@ -20,21 +20,24 @@ VIOLATIONS: Final = {
     "a version is stored once": """
         SELECT v.version FROM version v JOIN entity e USING (entity_id, version)
     """,
-    "the newest change of an entity names its heads": """
-        WITH newest AS (SELECT entity_id, max(cursor) AS cursor FROM change GROUP BY entity_id)
-        SELECT entity_id FROM newest JOIN change c USING (entity_id, cursor)
-        WHERE (SELECT group_concat(value, ' ') FROM
+    "the change at which an entity changed last names its heads": """
+        SELECT entity_id FROM entity e JOIN change c USING (entity_id)
+        WHERE c.cursor = e.changed_cursor
+        AND (SELECT group_concat(value, ' ') FROM
                 (SELECT value FROM json_each(c.heads) ORDER BY value))
         IS NOT (SELECT group_concat(version, ' ') FROM (
-            SELECT version FROM entity e WHERE e.entity_id = newest.entity_id
-                AND version IS NOT NULL
-            UNION ALL SELECT version FROM version v WHERE v.entity_id = newest.entity_id
+            SELECT e.version WHERE e.version IS NOT NULL
+            UNION ALL SELECT version FROM version v WHERE v.entity_id = e.entity_id
                 AND superseded_cursor IS NULL AND unit_id IS NULL
-            ORDER BY version))
+            ORDER BY 1))
     """,
-    "an entity was changed at its newest change": """
-        SELECT entity_id FROM change JOIN entity USING (entity_id)
-        GROUP BY entity_id HAVING max(cursor) <> changed_cursor
+    "an entity changed last at its newest change": """
+        SELECT entity_id FROM entity e JOIN change c USING (entity_id)
+        WHERE c.cursor > e.changed_cursor
+        UNION ALL SELECT entity_id FROM entity e JOIN scope s USING (scope_id)
+        WHERE e.changed_cursor > s.pruned_through AND e.head_count > 0 AND NOT EXISTS (
+            SELECT 1 FROM change c WHERE c.cursor = e.changed_cursor
+            AND c.entity_id = e.entity_id)
     """,
     "a change and its entity belong to one scope": """
         SELECT cursor FROM change c LEFT JOIN entity e USING (entity_id)
@@ -45,8 +48,9 @@ VIOLATIONS: Final = {
             SELECT token FROM change WHERE cursor = frontier AND scope_id = s.scope_id
             UNION ALL SELECT token FROM causal_token p
             WHERE p.cursor = frontier AND p.scope_id = s.scope_id)
-        UNION ALL SELECT scope_id FROM change JOIN scope USING (scope_id)
-        GROUP BY scope_id HAVING max(cursor) <> frontier
+        UNION ALL SELECT scope_id FROM change JOIN scope USING (scope_id) WHERE cursor > frontier
+        UNION ALL SELECT scope_id FROM causal_token JOIN scope USING (scope_id)
+        WHERE cursor > frontier
     """,
     "a token stands for one position": """
         SELECT token FROM change JOIN causal_token USING (token)

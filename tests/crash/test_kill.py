@@ -1,0 +1,149 @@
+"""Kill -9 in the middle of 64 writing connections: nothing acknowledged is lost, nothing is twice.
+
+The rounds follow each other on one home, so later ones also recover what earlier ones left. How
+many there are says PATCHOULI_CRASH_ROUNDS; PATCHOULI_CRASH_SEED repeats a run as far as the machine
+lets it: it fixes what is written and after how many answers the kill comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import threading
+from random import Random  # noqa: TID251 - seeded, and the seed is printed
+from typing import TYPE_CHECKING
+
+import pytest
+from patchouli.provider_sqlite.testing import check_index, check_truth, read_contents
+from patchouli.server.testing import DaemonProcess
+
+from tests.crash.account import USERS, Account, create_counted_home
+from tests.crash.audit import (
+    Follower,
+    check_contents,
+    check_heads,
+    check_log,
+    check_retrieval,
+    mark,
+    read_heads,
+    read_log,
+    read_status,
+)
+from tests.crash.writing import connect_writers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.crash.audit import Told
+
+ROUNDS = int(os.environ.get("PATCHOULI_CRASH_ROUNDS", "3"))
+SEED = int(os.environ.get("PATCHOULI_CRASH_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
+MOST_ANSWERS = 4000
+OLDER_WORDS = 200  # of earlier rounds that are looked for again
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 60 * ROUNDS)
+async def test_a_kill_while_many_write_loses_nothing_and_doubles_nothing(folder: Path) -> None:
+    print(f"PATCHOULI_CRASH_SEED={SEED}")  # noqa: T201 - to repeat a failure
+    chance = Random(SEED)  # noqa: S311 - see above
+    home = create_counted_home(folder / "home")
+    account = Account()
+    followers = [Follower(user) for user in USERS]
+    for number in range(ROUNDS):
+        before = len(account.attempts)
+        daemon = DaemonProcess(home)
+        daemon.start()
+        await write_until_killed(daemon, account, followers, chance)
+        if chance.random() < 0.3:
+            kill_at_start(home, chance.random() * 0.4)
+        generation = check_files(home, folder / f"killed-{number}", account)
+        with daemon:
+            status = await read_status(daemon.endpoint)
+            assert status["recovered_after_unclean_shutdown"] is True
+            assert status["generation"] == generation + 1
+            following = [
+                asyncio.ensure_future(follower.follow(daemon.endpoint)) for follower in followers
+            ]
+            log = await read_whole_log(daemon, account)
+            check_log(account, log)
+            heads = await read_heads(daemon.endpoint, {a.key for a in account.attempts})
+            check_heads(log, heads)
+            older = account.attempts[:before]
+            sample = chance.sample(older, min(OLDER_WORDS, len(older)))
+            await check_retrieval(daemon.endpoint, heads, [*sample, *account.attempts[before:]])
+        await asyncio.gather(*following)
+        for follower in followers:
+            own = [told for told in log if told.key.user == follower.user]
+            assert follower.changes == own, "a resumed subscription tells every change once"
+        report(number, account, before)
+    check_truth(home / "data" / "patchouli.db")
+
+
+async def write_until_killed(
+    daemon: DaemonProcess, account: Account, followers: Sequence[Follower], chance: Random
+) -> None:
+    """Let many write and four follow, and kill the daemon at some moment after some answer."""
+    answers_left = chance.randrange(1, MOST_ANSWERS)
+    killer = threading.Timer(chance.random() * 0.02, daemon.process.kill)
+
+    def count() -> None:
+        nonlocal answers_left
+        answers_left -= 1
+        if answers_left == 0:
+            killer.start()
+
+    following = [asyncio.ensure_future(follower.follow(daemon.endpoint)) for follower in followers]
+    writers = await connect_writers(daemon.endpoint, account, chance, on_told=count)
+    await asyncio.gather(*(writer.lost for writer in writers), *following)
+    assert answers_left <= 0, "the daemon ended before it was killed"
+    daemon.kill()
+
+
+def kill_at_start(home: Path, seconds: float) -> None:
+    """Kill a daemon that is recovering from the kill before, if it is not ready sooner."""
+    daemon = DaemonProcess(home)
+    killer = threading.Timer(seconds, lambda: daemon.process.kill())
+    killer.start()
+    with contextlib.suppress(RuntimeError):
+        daemon.start()
+    killer.join()
+    daemon.kill()
+    assert daemon.process.returncode == -signal.SIGKILL
+
+
+def check_files(home: Path, copy: Path, account: Account) -> int:
+    """Check what the kill left, on a copy, and return the generation of the run that ended."""
+    shutil.copytree(home / "data", copy)
+    database = copy / "patchouli.db"
+    try:
+        check_truth(database)
+        contents = read_contents(database)
+        check_contents(account, contents)
+        assert contents.is_running, "the run is recorded as not ended"
+        check_index(database, copy / "rebuilt")
+    finally:
+        shutil.rmtree(copy)
+    return contents.generation
+
+
+async def read_whole_log(daemon: DaemonProcess, account: Account) -> list[Told]:
+    log: list[Told] = []
+    for user in USERS:
+        last = await mark(daemon.endpoint, account, user)
+        log += await read_log(daemon.endpoint, user, after="0", until=last.number)
+    return sorted(log, key=lambda told: told.position)
+
+
+def report(number: int, account: Account, before: int) -> None:
+    recent = account.attempts[before:]
+    accepted = sum(attempt.version is not None for attempt in recent)
+    refused = sum(attempt.refusal is not None for attempt in recent)
+    print(  # noqa: T201 - a report for who runs many rounds
+        f"round {number + 1}: {accepted} accepted, {refused} refused, "
+        f"{len(recent) - accepted - refused} unanswered; {len(account.attempts)} in all"
+    )
