@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from patchouli.provider import (
 from patchouli.provider_conformance.builders import AUTHORITY, changes, read, retrieve
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterable
 
     from patchouli.provider import (
         Change,
@@ -37,6 +38,11 @@ async def committed(provider: Provider, commit: Commit) -> Cursor:
     outcome = await provider.commit(commit)
     assert isinstance(outcome, Committed), outcome
     return outcome.cursor
+
+
+async def all_committed(provider: Provider, commits: Iterable[Commit]) -> None:
+    """Commit all at once, so that a store that commits in groups can."""
+    await asyncio.gather(*(committed(provider, commit) for commit in commits))
 
 
 async def staged(provider: Provider, commit: Commit) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from patchouli.provider import Json, Operator, holds, text_score
-from patchouli.provider_conformance.asking import committed, found, page_of
+from patchouli.provider_conformance.asking import all_committed, committed, found, page_of
 from patchouli.provider_conformance.builders import create, entity, retrieve, update, where
 from patchouli.provider_conformance.suite.base import ProviderSuite
 
@@ -69,8 +69,9 @@ class TextConformance(ProviderSuite):
     async def provider(self, start: Start) -> Provider:
         """A provider with texts of many kinds."""
         provider = await start()
-        for name, value in TEXTS.items():
-            await committed(provider, create(entity(name), f"v-{name}", value))
+        await all_committed(
+            provider, (create(entity(name), f"v-{name}", value) for name, value in TEXTS.items())
+        )
         return provider
 
     async def test_each_needle_finds_the_values_that_hold_it_with_their_scores(
@@ -125,9 +126,14 @@ class FilterConformance(ProviderSuite):
     async def provider(self, start: Start) -> Provider:
         """A provider with one entity for each value, and one without the member."""
         provider = await start()
-        for number, value in enumerate(VALUES):
-            name = f"{number:03d}"
-            await committed(provider, create(entity(name), f"v{name}", {"v": value}))
+        names = [f"{number:03d}" for number in range(len(VALUES))]
+        await all_committed(
+            provider,
+            (
+                create(entity(name), f"v{name}", {"v": value})
+                for name, value in zip(names, VALUES, strict=True)
+            ),
+        )
         await committed(provider, create(entity("none"), "v-none", {"other": 1}))
         await committed(provider, create(entity("text"), "v-text", "v"))
         return provider

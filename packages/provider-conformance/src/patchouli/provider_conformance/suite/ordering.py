@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from patchouli.provider import Hit, Order
-from patchouli.provider_conformance.asking import committed, page_of, position_of
+from patchouli.provider_conformance.asking import all_committed, committed, page_of, position_of
 from patchouli.provider_conformance.builders import commit, create, entity, retrieve, version
 from patchouli.provider_conformance.suite.base import ProviderSuite
 
@@ -107,9 +107,16 @@ class OrderConformance(ProviderSuite):
     async def provider(self, start: Start) -> Provider:
         """A provider with entities that tie in every order."""
         provider = await start()
-        for number, (kind, name, time, text) in enumerate(TIES):
-            made = version(f"v{number}", {"t": text}, recorded_at_unix_ms=time)
-            await committed(provider, commit(entity(name, kind=kind), made))
+        await all_committed(
+            provider,
+            (
+                commit(
+                    entity(name, kind=kind),
+                    version(f"v{number}", {"t": text}, recorded_at_unix_ms=time),
+                )
+                for number, (kind, name, time, text) in enumerate(TIES)
+            ),
+        )
         return provider
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 9, 10, 11, 100])

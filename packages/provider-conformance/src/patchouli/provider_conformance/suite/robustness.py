@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 KEYS = [entity("a"), entity("b"), entity("c")]
 WRITERS, UPDATES = 8, 12
-LONG = 300  # updates of one entity
+LONG = 150  # updates of one entity
 CRASHES = 5
 
 
