@@ -1,8 +1,8 @@
 """Turns of mutations that contend for one entity.
 
 Compare-and-swap alone lets one of n simultaneous mutations win a round and makes all others decide
-anew, n rounds long; with merges that is work without end, and those who lose eight times give up. So
-a mutation that lost a race lines up for its entity and tries again when the one before it is done,
+anew, n rounds long; with merges that is work without end, and who loses eight times gives up. So a
+mutation that lost a race lines up for its entity and tries again when the one before it is done,
 and while there is a line, new mutations of that entity join it before they read.
 
 Nothing is correct because of a turn: it keeps apart what would collide inside one process, and what
