@@ -199,7 +199,8 @@ class ForgetfulDisk(_WatchedDisk):
 
     Left are the bytes that were synced, in files whose names were synced. A file's name is durable
     when its directory was synced after its creation; the first sync of a log or a journal does that
-    itself, as SQLite's own layer does. A file that was deleted without such a sync is back.
+    itself, as SQLite's own layer does. A file that was deleted without such a sync is back, also if
+    another one has taken its name since.
     """
 
     def __init__(self) -> None:
@@ -210,6 +211,16 @@ class ForgetfulDisk(_WatchedDisk):
         self._pending: dict[str, list[Callable[[bytearray], None]]] = {}
         self._durable_names: set[str] = set()
         self._ghosts: dict[str, bytes] = {}  # deleted files whose names the directory still has
+        # The files are kept open until the end: so no other one gets the same number, and SQLite's
+        # locks stay, which closing any descriptor of a file would drop.
+        self._descriptors: dict[str, int] = {}
+        self._former: list[int] = []
+
+    def close(self) -> None:
+        """Forget the disk; every connection that uses it must have been closed."""
+        super().close()
+        for descriptor in (*self._descriptors.values(), *self._former):
+            os.close(descriptor)
 
     def before(self, call: DiskCall) -> None:
         """Note the call."""
@@ -218,9 +229,16 @@ class ForgetfulDisk(_WatchedDisk):
     def opened(self, path: str) -> None:
         """Know the file; what it held before this disk was used counts as synced."""
         with self._lock:
-            if path not in self._on_disk:
-                self._on_disk[path] = bytearray(Path(path).read_bytes())
-                self._pending[path] = []
+            former = self._descriptors.get(path)
+            if former is not None:
+                if os.path.samestat(os.fstat(former), os.stat(path)):
+                    return
+                self._former.append(former)
+                if path in self._durable_names and path in self._on_disk:
+                    self._ghosts[path] = bytes(self._on_disk[path])
+            self._on_disk[path] = bytearray(Path(path).read_bytes())
+            self._pending[path] = []
+            self._descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def written(self, path: str, offset: int, data: bytes) -> None:
         """Remember the write until it is synced."""

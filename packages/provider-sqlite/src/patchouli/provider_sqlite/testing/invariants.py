@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from patchouli.provider_sqlite.connection import Connection
 
+SOUND: Final = "PRAGMA integrity_check"
 VIOLATIONS: Final = {
     "the number of heads is the number of current versions": """
         SELECT entity_id FROM entity e WHERE head_count <> (version IS NOT NULL) + (
@@ -85,7 +86,7 @@ def check_truth(path: Path) -> None:
     """
     connection = cast("Connection", apsw.Connection(str(path)))
     try:
-        found = connection.execute("PRAGMA integrity_check").fetchall()
+        found = connection.execute(SOUND).fetchall()
         if found != [("ok",)]:
             raise AssertionError(f"the file is sound: {found}")
         for invariant, statement in VIOLATIONS.items():
