@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import threading
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import apsw
 from patchouli.provider import ProviderError, UnavailableError
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     Answer = Callable[[Sequence["Handed"], Sequence[Result]], None]
 
 T = TypeVar("T")
+
+INSIST_SECONDS: Final = 0.01
 
 
 class Handed:
@@ -292,11 +294,17 @@ class Read(Generic[T]):
                 self._connection = None
 
     def interrupt(self) -> None:
-        """Stop the statement that runs for this read, or keep it from starting."""
+        """Stop the statement that runs for this read, or keep it from starting; on the loop.
+
+        SQLite forgets an interruption that comes between two statements, so this comes back until
+        the read has ended.
+        """
         with self._lock:
             self._is_stopped = True
-            if self._connection is not None:
-                self._connection.interrupt()
+            if self._connection is None:
+                return
+            self._connection.interrupt()
+        self._loop.call_later(INSIST_SECONDS, self.interrupt)
 
     def fail(self, error: Exception) -> None:
         """Answer the future with `error`."""

@@ -62,8 +62,6 @@ T = TypeVar("T")
 CAPABILITIES: Final = Capabilities(
     authority=True, change_stream=True, retrieval=True, linearizable_reads=True
 )
-_DEFAULT_LIMITS: Final = SqliteLimits()
-_DEFAULT_INDEX_LIMITS: Final = IndexLimits()
 
 
 class SqliteProvider(Provider):
@@ -81,14 +79,14 @@ class SqliteProvider(Provider):
         path: Path,
         *,
         clock: Clock | None = None,
-        limits: SqliteLimits = _DEFAULT_LIMITS,
-        index_limits: IndexLimits = _DEFAULT_INDEX_LIMITS,
+        limits: SqliteLimits | None = None,
+        index_limits: IndexLimits | None = None,
         disk: Disk | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
-        self._limits = limits
-        self._index_limits = index_limits
+        self._limits = SqliteLimits() if limits is None else limits
+        self._index_limits = IndexLimits() if index_limits is None else index_limits
         self._disk = Disk() if disk is None else disk
         self._entropy = entropy
         self._ownership = Ownership.acquire(path, disk=self._disk)

@@ -268,8 +268,12 @@ class Store:
         return results
 
     def _move_log(self) -> None:
-        """Move what is left in the log, so that the next commit can begin it anew."""
-        with contextlib.suppress(apsw.BusyError):  # the housekeeper is at it
+        """Move what is left in the log, so that the next commit can begin it anew.
+
+        That it fails, or that the housekeeper is at it, is no failure of the commits that follow:
+        they need the log and not the database. It is tried again.
+        """
+        with contextlib.suppress(apsw.Error):
             self._require_write().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _prune_step(self) -> bool:
@@ -278,9 +282,10 @@ class Store:
         The index follows the change log, so what it has not seen yet stays.
         """
         watermark = self.index.watermark
+        kept_since = self._clock.unix_ms() - self._retention.changes_seconds * 1000
         removed = prune(
             self._require_write(),
-            recorded_before_unix_ms=self._clock.unix_ms() - self._retention.changes_seconds * 1000,
+            recorded_before_unix_ms=max(0, kept_since),
             through=INTEGER_MAX if watermark is None else watermark,
             limit=self._limits.prune_step,
         )

@@ -1,0 +1,107 @@
+"""The check of the invariants notices each of them being broken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import apsw
+import pytest
+from patchouli.provider_conformance import ManualClock
+from patchouli.provider_conformance.builders import (
+    NOW,
+    commit,
+    create,
+    entity,
+    update,
+    version,
+)
+from patchouli.provider_sqlite.changes import prune
+from patchouli.provider_sqlite.commits import Ledger
+from patchouli.provider_sqlite.connection import Disk, open_writer, use_wal
+from patchouli.provider_sqlite.lifecycle import Chance, start_run
+from patchouli.provider_sqlite.testing import check_truth
+from patchouli.provider_sqlite.testing.invariants import VIOLATIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BREAKS = {
+    "the number of heads is the number of current versions": (
+        "UPDATE entity SET head_count = 3 WHERE head_count = 2"
+    ),
+    "a version is stored once": """
+        INSERT INTO version SELECT NULL, entity_id, version, NULL, published_cursor, ordinal,
+            published_cursor, 1, state, parents, recorded_at, value FROM entity
+        WHERE head_count = 1""",
+    "the change at which an entity changed last names its heads": (
+        "UPDATE change SET heads = '[\"other\"]'"
+    ),
+    "an entity changed last at its newest change": (
+        "UPDATE entity SET changed_cursor = changed_cursor - 1 WHERE changed_cursor > 3"
+    ),
+    "a change and its entity belong to one scope": "UPDATE change SET scope_id = 7",
+    "the frontier of a scope is its newest change, with its token": (
+        "UPDATE scope SET frontier = frontier - 1"
+    ),
+    "a token stands for one position": """
+        INSERT INTO causal_token SELECT token, scope_id, 99 FROM change LIMIT 1""",
+    "what is pruned lies behind the horizon": "UPDATE scope SET pruned_through = 0",
+    "no version is newer than the frontier of its scope": (
+        "UPDATE version SET superseded_cursor = 999 WHERE superseded_cursor IS NOT NULL"
+    ),
+    "the parents of a version are versions of its entity": (
+        "UPDATE entity SET parents = '[\"nobody\"]' WHERE parents IS NOT NULL"
+    ),
+    "every number of a scope, an entity or a unit leads somewhere": (
+        "UPDATE version SET entity_id = 777"
+    ),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database with a pruned create, updates, a conflict and a second scope."""
+    path = tmp_path / "db"
+    path.touch(mode=0o600)
+    connection = open_writer(path, cache_kib=2000, disk=Disk())
+    use_wal(connection)
+    start_run(connection, witness=None, chance=Chance("name", bytes(32)), now_unix_ms=NOW)
+    ledger = Ledger(connection, ManualClock())
+    a, b = entity("a"), entity("b")
+    ledger.publish([create(a, "a1", recorded_at_unix_ms=5)])
+    ledger.publish([update(a, "a1", "a2"), create(b, "b1")])
+    ledger.publish([commit(b, version("b2"), expected=["b1"], heads=["b1", "b2"])])
+    ledger.publish([update(a, "a2", "a3")])
+    prune(connection, recorded_before_unix_ms=6, through=99, limit=9)
+    connection.close()
+    return path
+
+
+def test_a_sound_database_passes(path: Path) -> None:
+    check_truth(path)
+
+
+@pytest.mark.parametrize("invariant", VIOLATIONS)
+def test_a_broken_invariant_is_named(path: Path, invariant: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA ignore_check_constraints = ON").fetchall()
+    connection.execute("PRAGMA foreign_keys = OFF").fetchall()
+    connection.execute(BREAKS[invariant])
+    assert connection.changes() > 0
+    connection.close()
+    broken = {invariant: VIOLATIONS[invariant]}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("patchouli.provider_sqlite.testing.invariants.VIOLATIONS", broken)
+        patch.setattr("patchouli.provider_sqlite.testing.invariants.SOUND", "SELECT 'ok'")
+        with pytest.raises(AssertionError, match=invariant):
+            check_truth(path)
+
+
+def test_a_damaged_file_is_noticed(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[4096 * 3 : 4096 * 3 + 200] = bytes(200)
+    path.write_bytes(content)
+
+    with pytest.raises((AssertionError, apsw.CorruptError)):
+        check_truth(path)
