@@ -252,7 +252,6 @@ class EntityMachine(RuleBasedStateMachine):
         scope=st.sampled_from([SCOPE, OTHER_SCOPE]),
         order=st.sampled_from(Order),
         limit=st.integers(1, 4),
-        limit_bytes=st.sampled_from([1 << 20, 1]),
         types=mostly_without(some_types),
         ids=mostly_without(some_ids),
         text=mostly_without(texts),
@@ -263,28 +262,28 @@ class EntityMachine(RuleBasedStateMachine):
         scope: ScopeText,
         order: Order,
         limit: int,
-        limit_bytes: int,
         types: frozenset[str] | None,
         ids: frozenset[str] | None,
         text: str | None,
         conditions: tuple[Filter, ...] | None,
     ) -> None:
-        """Retrieve all pages of a query."""
+        """Retrieve all pages of a query, once as full as can be and once hit by hit."""
         plan = retrieve(
             scope=scope,
             order=order,
             limit=limit,
-            limit_bytes=limit_bytes,
             types=None if types is None else tuple(sorted(types)),
             ids=ids,
             text=text,
             filters=conditions or (),
         )
         self.ask(lambda p, _: every_page(p, plan))
+        one_by_one = replace(plan, limit_bytes=1)
+        self.ask(lambda p, _: every_page(p, one_by_one))
 
     @rule(
         scope=st.sampled_from([SCOPE, OTHER_SCOPE]),
-        after=st.integers(0, 30),
+        back=st.integers(-1, 8),
         limit=st.integers(1, 4),
         types=mostly_without(some_types),
         ids=mostly_without(some_ids),
@@ -293,19 +292,20 @@ class EntityMachine(RuleBasedStateMachine):
     def read_changes(
         self,
         scope: ScopeText,
-        after: int,
+        back: int,
         limit: int,
         types: frozenset[str] | None,
         ids: frozenset[str] | None,
         older_than_ms: int | None,
     ) -> None:
-        """Read a page of changes; the cut-off of retention never goes back."""
+        """Read a page of changes from near the end; the cut-off of retention never goes back."""
         if older_than_ms is not None:
             self.cutoff = max(self.cutoff, self.clock.unix_ms() - older_than_ms)
         plan = changes(
             scope=scope, limit=limit, types=types, ids=ids, retained_after_unix_ms=self.cutoff
         )
-        self.ask(lambda p, cursors: page_after(p, plan, cursors.to_provider(Cursor(after))))
+        after = Cursor(max(self.storage.tables.frontier(scope) - back, 0))
+        self.ask(lambda p, cursors: page_after(p, plan, cursors.to_provider(after)))
 
     @rule(by_ms=st.integers(-20, 20))
     def move_clock(self, by_ms: int) -> None:
