@@ -28,12 +28,15 @@ from tests.crash.account import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from patchouli.provider_sqlite.testing import Contents
 
     from tests.crash.account import Account
+
+Heads = dict[Key, list[dict[str, Any]]]
+"""The versions that a read shows, by entity."""
 
 _WINDOW: Final = 32  # requests under way, as many as a connection may have
 _WORDS: Final = re.compile(r"w\d{7,}q")
@@ -62,13 +65,17 @@ class Follower:
     user: str
     changes: list[Told] = field(default_factory=list[Told])
 
+    @property
+    def position(self) -> str:
+        """The cursor of the last change that arrived."""
+        return self.changes[-1].cursor if self.changes else "0"
+
     async def follow(self, endpoint: Path) -> None:
         """Take changes until the connection ends."""
         try:
             async with await Peer.connect(endpoint, capabilities=["subscriptions"]) as peer:
-                after = self.changes[-1].cursor if self.changes else "0"
                 await peer.result(
-                    SUBSCRIBE, {"meta": meta_of(self.user), "data": {"after_cursor": after}}
+                    SUBSCRIBE, {"meta": meta_of(self.user), "data": {"after_cursor": self.position}}
                 )
                 while True:
                     self.changes.append(_told(self.user, await peer.notification()))
@@ -112,7 +119,7 @@ def check_log(account: Account, log: Sequence[Told]) -> None:
     _check_order(account, log)
 
 
-def check_heads(log: Iterable[Told], heads: dict[Key, list[dict[str, Any]]]) -> None:
+def check_heads(log: Iterable[Told], heads: Heads) -> None:
     """Return if each entity has the heads that its newest change names."""
     newest = {told.key: told for told in log}
     assert newest.keys() == heads.keys(), "an entity is there if and only if it was changed"
@@ -152,7 +159,7 @@ def check_contents(account: Account, contents: Contents) -> None:
         assert reached == versions.keys(), f"{key}: {versions.keys() - reached} led to no head"
 
 
-async def read_heads(endpoint: Path, keys: Iterable[Key]) -> dict[Key, list[dict[str, Any]]]:
+async def read_heads(endpoint: Path, keys: Iterable[Key]) -> Heads:
     """Return the heads of those of the entities that exist."""
     asked = list(keys)
     requests = [
@@ -167,9 +174,7 @@ async def read_heads(endpoint: Path, keys: Iterable[Key]) -> dict[Key, list[dict
     }
 
 
-async def check_retrieval(
-    endpoint: Path, heads: dict[Key, list[dict[str, Any]]], attempts: Sequence[Attempt]
-) -> None:
+async def check_retrieval(endpoint: Path, heads: Heads, attempts: Sequence[Attempt]) -> None:
     """Return if listings find all active heads, and words of attempts are found where they stand.
 
     A word that stands in no active head, because it was superseded, deleted or never accepted, must
@@ -192,32 +197,10 @@ async def check_retrieval(
             tags[value.get("tag", "")].add(key)
             for word in _WORDS.findall(json.dumps(value)):
                 texts[word].add(key)
-    for expected, query in (
-        (texts, lambda word: {"text": word}),
-        (tags, lambda word: {"where": {"/tag": word}}),
-    ):
-        answers = await ask_all(
-            endpoint,
-            [
-                (
-                    RETRIEVE,
-                    {
-                        "meta": meta_of(attempt.key.user),
-                        "data": {"query": json.dumps(query(attempt.word))},
-                    },
-                )
-                for attempt in attempts
-            ],
-        )
-        for attempt, answer in zip(attempts, answers, strict=True):
-            found = {
-                _key(attempt.key.user, hit["variants"][0]["ref"]): hit["variants"]
-                for hit in answer["result"]["data"]["hits"]
-            }
-            wanted = expected.get(attempt.word, set())
-            assert found.keys() == wanted, f"{query(attempt.word)}: {found.keys()}, not {wanted}"
-            for key, variants in found.items():
-                assert variants == heads[key], f"a hit shows {variants}, not {heads[key]}"
+    for attempt, answer in await _ask_for_words(endpoint, attempts, _by_text):
+        _check_hits(attempt, answer, texts[attempt.word], heads)
+    for attempt, answer in await _ask_for_words(endpoint, attempts, _by_tag):
+        _check_hits(attempt, answer, tags[attempt.word], heads)
 
 
 async def ask_all(
@@ -273,6 +256,40 @@ def _check_order(account: Account, log: Sequence[Told]) -> None:
             assert attempt.peer not in unanswered, f"{attempt} was done before an earlier request"
         if not attempt.is_answered:
             unanswered.add(attempt.peer)
+
+
+def _by_text(word: str) -> dict[str, Any]:
+    return {"text": word}
+
+
+def _by_tag(word: str) -> dict[str, Any]:
+    return {"where": {"/tag": word}}
+
+
+async def _ask_for_words(
+    endpoint: Path, attempts: Sequence[Attempt], query: Callable[[str], dict[str, Any]]
+) -> list[tuple[Attempt, dict[str, Any]]]:
+    requests = [
+        (
+            RETRIEVE,
+            {
+                "meta": meta_of(attempt.key.user),
+                "data": {"query": json.dumps(query(attempt.word))},
+            },
+        )
+        for attempt in attempts
+    ]
+    return list(zip(attempts, await ask_all(endpoint, requests), strict=True))
+
+
+def _check_hits(attempt: Attempt, answer: dict[str, Any], expected: set[Key], heads: Heads) -> None:
+    found = {
+        _key(attempt.key.user, hit["variants"][0]["ref"]): hit["variants"]
+        for hit in answer["result"]["data"]["hits"]
+    }
+    assert found.keys() == expected, f"{attempt.word} is found in {set(found)}, not {expected}"
+    for key, variants in found.items():
+        assert variants == heads[key], f"a hit shows {variants}, not {heads[key]}"
 
 
 async def _listed(endpoint: Path, user: str, type_: str) -> list[str]:
