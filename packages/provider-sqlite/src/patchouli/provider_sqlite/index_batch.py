@@ -1,10 +1,10 @@
 """One batch of entities taken from the truth into the index, in one transaction.
 
 The truth is attached to the index connection and read in the same statements that fill the index,
-so rows are walked, tokenized and written without the interpreter. Python sees a batch three times:
-as one text of extracted leaves, which it folds and spaces out, as the array of those texts, and as
-a list of numbers. Rows are not fetched one by one: each fetch would give the interpreter away and
-wait for it again.
+so rows are walked, tokenized and written without the interpreter. Python sees a batch as one text
+of all leaves and gives back two arrays of texts, to be tokenized as they are: that is the part that
+folding and splitting text needs, and no row is fetched or written one by one. Each single fetch
+would give the interpreter away and wait for it again.
 
 Documents are written in ascending order of their numbers, because a full-text table closes a
 segment whenever the number goes back.
@@ -14,38 +14,51 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from patchouli.provider import fold, leaves
+from patchouli.provider import fold
 from patchouli.provider_sqlite.connection import number_array, text_array
-from patchouli.provider_sqlite.index_leaves import EXTRACT, PART, TOKENS
-from patchouli.provider_sqlite.index_schema import ENTITY_BITS, documents_of
-from patchouli.provider_sqlite.index_text import NUL, SEPARATOR, space_out
+from patchouli.provider_sqlite.index_leaves import (
+    CONTAINER,
+    EXTRACT,
+    PART,
+    SEPARATOR,
+    Shape,
+    shape_of,
+    shape_of_nodes,
+    tokens_of,
+    walk,
+)
+from patchouli.provider_sqlite.index_schema import ENTITY_BITS
+from patchouli.provider_sqlite.index_terms import Terms
+from patchouli.provider_sqlite.index_text import NUL, space_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from patchouli.provider_sqlite.connection import Connection
 
-NAMES_REMEMBERED: Final = 8192  # spellings of member-name sets; beyond, all are forgotten
-POLITE_STEP: Final = 64  # documents folded in one go; then others may have the interpreter
+SHAPES_REMEMBERED: Final = 2048  # each some KB; beyond, all are forgotten
+POLITE_STEP: Final = 64  # documents laid out in one go; then others may have the interpreter
 
 _ROW: Final = "\x1e"  # between the rows of one aggregated text
+_RESERVED: Final = (NUL, CONTAINER, PART, _ROW, SEPARATOR)
 
 TEMPORARY: Final = (
     """CREATE TEMP TABLE batch (
         position INTEGER PRIMARY KEY, document_id INTEGER, entity_id INTEGER, scope_id INTEGER,
-        type TEXT, id TEXT, recorded_at INTEGER, body TEXT, head_count INTEGER, state INTEGER)""",
+        type TEXT, id TEXT, recorded_at INTEGER, head_count INTEGER, state INTEGER, body TEXT)""",
     "CREATE TEMP TABLE texts (ordinal INTEGER PRIMARY KEY, text TEXT)",
+    "CREATE TEMP TABLE tokens (ordinal INTEGER PRIMARY KEY, tokens TEXT)",
     "CREATE TEMP TABLE numbers (ordinal INTEGER PRIMARY KEY, number INTEGER)",
     "CREATE TEMP TABLE removed (document_id INTEGER PRIMARY KEY, names_id INTEGER)",
 )
 
 _FILL: Final = f"""
-INSERT INTO temp.batch (document_id, entity_id, scope_id, type, id, recorded_at, body,
-                        head_count, state)
+INSERT INTO temp.batch (document_id, entity_id, scope_id, type, id, recorded_at, head_count, state,
+                        body)
 SELECT e.scope_id << {ENTITY_BITS} | e.entity_id, e.entity_id, e.scope_id, e.type, e.id,
-       e.recorded_at, e.value, e.head_count, e.state
+       e.recorded_at, e.head_count, e.state, e.value
 FROM carray(?) AS wanted CROSS JOIN truth.entity AS e ON e.entity_id = wanted.value
 ORDER BY e.scope_id, e.entity_id
 """  # noqa: S608 - of constants
@@ -54,12 +67,7 @@ SELECT group_concat(position), group_concat(scope_id), group_concat(extracted, c
 FROM (SELECT position, scope_id, ({EXTRACT}) AS extracted
       FROM temp.batch WHERE head_count = 1 AND state = 0 ORDER BY position)
 """  # noqa: S608 - of constants
-_EXTRACTED_ONE: Final = f"""
-SELECT position, scope_id, ({EXTRACT}) FROM temp.batch
-WHERE head_count = 1 AND state = 0 ORDER BY position
-"""  # noqa: S608 - of constants
 _BODY: Final = "SELECT body FROM temp.batch WHERE position = ?"
-_RESPELL: Final = "UPDATE temp.batch SET body = ?2 WHERE position = ?1"
 
 _NOTE_REMOVED: Final = """
 INSERT INTO temp.removed SELECT d.document_id, d.names_id
@@ -77,14 +85,13 @@ _UNUSED_NAMES: Final = """
 SELECT group_concat(DISTINCT names_id) FROM temp.removed
 WHERE NOT EXISTS (SELECT 1 FROM document AS d WHERE d.names_id = removed.names_id)
 """
-_FORGET_NAMES: Final = (
-    "DELETE FROM names_index WHERE rowid IN (SELECT value FROM carray(?))",
-    "DELETE FROM names WHERE names_id IN (SELECT value FROM carray(?))",
-)
 
 _ADD_SHELVES: Final = """
 INSERT OR IGNORE INTO shelf (scope_id, type) SELECT DISTINCT scope_id, type FROM temp.batch
 """
+_HOLD_TEXTS: Final = "INSERT INTO temp.texts (text) SELECT value FROM carray(?)"
+_HOLD_TOKENS: Final = "INSERT INTO temp.tokens (tokens) SELECT value FROM carray(?)"
+_HOLD_NUMBERS: Final = "INSERT INTO temp.numbers (number) SELECT value FROM carray(?)"
 _ADD_DOCUMENTS: Final = """
 INSERT INTO document (document_id, shelf_id, recorded_at, id, names_id, total, text)
 SELECT b.document_id, s.shelf_id, b.recorded_at, b.id, n.number, c.number, t.text
@@ -98,48 +105,48 @@ ORDER BY t.ordinal
 """
 _ADD_TEXTS: Final = """
 INSERT INTO text_index (rowid, text)
-SELECT d.document_id, d.text
-FROM temp.batch AS b CROSS JOIN document AS d ON d.document_id = b.document_id ORDER BY b.position
+SELECT b.document_id, t.text
+FROM temp.texts AS t
+CROSS JOIN temp.numbers AS p ON p.ordinal = 3 * t.ordinal - 2
+CROSS JOIN temp.batch AS b ON b.position = p.number
+ORDER BY t.ordinal
 """
-_ADD_LEAVES: Final = f"""
+_ADD_LEAVES: Final = """
 INSERT INTO leaf_index (rowid, leaves)
-SELECT document_id, ({TOKENS}) FROM temp.batch AS b
-WHERE EXISTS (SELECT 1 FROM document AS d WHERE d.document_id = b.document_id) ORDER BY position
-"""  # noqa: S608 - of constants
+SELECT b.document_id, t.tokens
+FROM temp.tokens AS t
+CROSS JOIN temp.numbers AS p ON p.ordinal = 3 * t.ordinal - 2
+CROSS JOIN temp.batch AS b ON b.position = p.number
+ORDER BY t.ordinal
+"""
+_ADD_CONFLICTED: Final = """
+INSERT INTO aside (scope_id, entity_id) SELECT scope_id, entity_id FROM temp.batch
+WHERE head_count > 1
+"""
 _ADD_ASIDE: Final = """
-INSERT INTO aside (scope_id, entity_id)
-SELECT scope_id, entity_id FROM temp.batch AS b
-WHERE (head_count > 1 OR (head_count = 1 AND state = 0))
-    AND NOT EXISTS (SELECT 1 FROM document AS d WHERE d.document_id = b.document_id)
+INSERT INTO aside (scope_id, entity_id) SELECT scope_id, entity_id FROM temp.batch
+WHERE position IN (SELECT value FROM carray(?))
 """
 _CLEAR: Final = (
     "DELETE FROM temp.batch",
     "DELETE FROM temp.texts",
+    "DELETE FROM temp.tokens",
     "DELETE FROM temp.numbers",
     "DELETE FROM temp.removed",
 )
 
-_FIND_NAMES: Final = "SELECT names_id FROM names WHERE scope_id = ? AND names = ?"
-_LAST_NAMES: Final = "SELECT ifnull(max(names_id), ?1) FROM names WHERE names_id BETWEEN ?1 AND ?2"
-_ADD_NAMES: Final = "INSERT INTO names (names_id, scope_id, names, text) VALUES (?, ?, ?, ?)"
-_INDEX_NAMES: Final = "INSERT INTO names_index (rowid, text) VALUES (?, ?)"
 
+class Documents:
+    """What is stored of the documents of a batch beside their rows in the truth, in three lists.
 
-class NamesSet(NamedTuple):
-    """The member names of a value, as they are stored once for all values that share them."""
+    `numbers` holds three for each: its position in the batch, its names, its total.
+    """
 
-    names_id: int
-    names: frozenset[str]
-    total: int
-
-
-class LaidOut(NamedTuple):
-    """What is stored of one document beside its row in the truth."""
-
-    position: int
-    names_id: int
-    total: int
-    text: str
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.texts: list[str] = []
+        self.tokens: list[str] = []
+        self.aside: list[int] = []
 
 
 class Batches:
@@ -147,7 +154,8 @@ class Batches:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._names: dict[tuple[int, str], NamesSet] = {}
+        self._terms = Terms(connection)
+        self._shapes: dict[str, Shape] = {}
         for statement in TEMPORARY:
             connection.execute(statement)
 
@@ -160,15 +168,18 @@ class Batches:
         self._connection.execute(_FILL, (number_array(entity_ids),))
         self._remove()
         self._connection.execute(_ADD_SHELVES)
-        laid_out = self._lay_out()
-        if laid_out:
-            self._add(laid_out)
-        self._connection.execute(_ADD_ASIDE)
+        documents = self._lay_out()
+        if documents.texts:
+            self._add(documents)
+        self._connection.execute(_ADD_CONFLICTED)
+        if documents.aside:
+            self._connection.execute(_ADD_ASIDE, (number_array(documents.aside),))
         self._forget_names()
 
     def forget(self) -> None:
         """Drop what was remembered of a transaction that was rolled back."""
-        self._names.clear()
+        self._terms.forget()
+        self._shapes.clear()
 
     def _remove(self) -> None:
         self._connection.execute(_REMOVE_ASIDE)
@@ -180,93 +191,62 @@ class Batches:
     def _forget_names(self) -> None:
         unused: str | None = self._connection.execute(_UNUSED_NAMES).get
         if unused is not None:
-            self._names.clear()
-            ids = number_array([int(names_id) for names_id in unused.split(",")])
-            for statement in _FORGET_NAMES:
-                self._connection.execute(statement, (ids,))
+            self._terms.forget_names([int(names_id) for names_id in unused.split(",")])
 
-    def _add(self, laid_out: Sequence[LaidOut]) -> None:
-        texts = [document.text for document in laid_out]
-        numbers = [number for document in laid_out for number in document[:3]]
-        self._connection.execute(
-            "INSERT INTO temp.texts (text) SELECT value FROM carray(?)", (text_array(texts),)
-        )
-        self._connection.execute(
-            "INSERT INTO temp.numbers (number) SELECT value FROM carray(?)",
-            (number_array(numbers),),
-        )
+    def _add(self, documents: Documents) -> None:
+        self._connection.execute(_HOLD_TEXTS, (text_array(documents.texts),))
+        self._connection.execute(_HOLD_TOKENS, (text_array(documents.tokens),))
+        self._connection.execute(_HOLD_NUMBERS, (number_array(documents.numbers),))
         for statement in (_ADD_DOCUMENTS, _ADD_TEXTS, _ADD_LEAVES):
             self._connection.execute(statement)
 
-    def _lay_out(self) -> list[LaidOut]:
-        laid_out: list[LaidOut] = []
-        for count, (position, scope_id, extracted) in enumerate(self._extracted()):
-            document = self._document_or_none(position, scope_id, extracted)
-            if document is not None:
-                laid_out.append(document)
+    def _lay_out(self) -> Documents:
+        """Return the documents of the batch. This loop is all of Python's part in usual values."""
+        documents = Documents()
+        positions, scopes, rows = self._connection.execute(_EXTRACTED).fetchall()[0]
+        if positions is None:
+            return documents
+        batch = zip(
+            map(int, positions.split(",")),
+            map(int, scopes.split(",")),
+            rows.split(_ROW),
+            strict=True,
+        )
+        shapes, names_of = self._shapes, self._terms.names
+        for count, (position, scope_id, row) in enumerate(batch):
+            paths, _, nodes = row.partition(PART)
+            if nodes and PART not in nodes:
+                shape = shapes.get(paths) or self._shape(paths)
+                leaves = nodes.split(SEPARATOR)
+            else:
+                walked = self._walk(position)
+                if walked is None:
+                    documents.aside.append(position)
+                    continue
+                shape, leaves = walked
+            names = names_of(scope_id, shape)
+            own = set(leaves)
+            own -= shape.names_and_container
+            folded = fold(SEPARATOR.join(own))
+            length = len(folded) - len(own) + 1 if own else 0
+            documents.numbers += (position, names.names_id, names.total + length)
+            documents.texts.append(space_out(folded) + SEPARATOR)
+            documents.tokens.append(tokens_of(shape, leaves, length))
             if count % POLITE_STEP == POLITE_STEP - 1:
                 time.sleep(0)
-        return laid_out
+        return documents
 
-    def _extracted(self) -> Iterable[tuple[int, int, str]]:
-        positions, scopes, texts = self._connection.execute(_EXTRACTED).fetchall()[0]
-        if positions is None:
-            return ()
-        rows = texts.split(_ROW)
-        numbers = list(map(int, positions.split(",")))
-        if len(rows) != len(numbers):  # a leaf holds the character between the rows
-            return self._connection.execute(_EXTRACTED_ONE).fetchall()
-        return zip(numbers, map(int, scopes.split(",")), rows, strict=True)
+    def _shape(self, paths: str) -> Shape:
+        if len(self._shapes) >= SHAPES_REMEMBERED:
+            self._shapes.clear()
+        self._shapes[paths] = shape = shape_of(paths, self._terms.prefix)
+        return shape
 
-    def _document_or_none(self, position: int, scope_id: int, extracted: str) -> LaidOut | None:
-        """Return how a value is laid out; None if it holds a character that we separate with."""
-        parts = extracted.split(PART)
-        if len(parts) != 6 or NUL in extracted:
-            return None
-        names, name_count, scalars, scalar_count, odd_numbers, has_escapes = parts
-        if not (_is_split(names, name_count) and _is_split(scalars, scalar_count)):
-            return None
-        found = self._names.get((scope_id, names)) or self._names_of(
-            scope_id, names, is_empty=name_count == "0"
-        )
-        if odd_numbers != "0" or has_escapes != "0":
-            own = self._spelled(position) - found.names
-            if any(SEPARATOR in leaf or NUL in leaf for leaf in own):
-                return None
-        elif scalar_count == "0":
-            own = frozenset[str]()
-        else:
-            own = set(scalars.split(SEPARATOR)) - found.names
-        folded = fold(SEPARATOR.join(own))
-        total = found.total + len(folded) - max(0, len(own) - 1)
-        return LaidOut(position, found.names_id, total, space_out(folded) + SEPARATOR)
-
-    def _spelled(self, position: int) -> set[str]:
-        """Return the leaves of a value as Python spells them; its tokens come from there, too."""
-        value = json.loads(self._connection.execute(_BODY, (position,)).get)
-        canonical = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        self._connection.execute(_RESPELL, (position, canonical))
-        return set(leaves(value))
-
-    def _names_of(self, scope_id: int, spelled: str, *, is_empty: bool) -> NamesSet:
-        names = frozenset(() if is_empty else spelled.split(SEPARATOR))
-        joined = SEPARATOR.join(sorted(names))
-        folded = fold(joined)
-        known: int | None = self._connection.execute(_FIND_NAMES, (scope_id, joined)).get
-        if known is None:
-            names_id: int = self._connection.execute(_LAST_NAMES, documents_of(scope_id)).get + 1
-            text = space_out(folded) + SEPARATOR
-            self._connection.execute(_ADD_NAMES, (names_id, scope_id, joined, text))
-            self._connection.execute(_INDEX_NAMES, (names_id, text))
-        else:
-            names_id = known
-        if len(self._names) >= NAMES_REMEMBERED:
-            self._names.clear()
-        found = NamesSet(names_id, names, len(folded) - max(0, len(names) - 1))
-        self._names[scope_id, spelled] = found
-        return found
-
-
-def _is_split(text: str, count: str) -> bool:
-    """Return whether the separators in `text` are only those between its `count` leaves."""
-    return text.count(SEPARATOR) == max(0, int(count) - 1)
+    def _walk(self, position: int) -> tuple[Shape, list[str]] | None:
+        """Walk a value in Python; None if it holds a character that separates or ends texts."""
+        nodes = walk(json.loads(self._connection.execute(_BODY, (position,)).get))
+        for node in nodes:
+            for text in (node.name or "", "" if node.is_container else node.leaf):
+                if any(character in text for character in _RESERVED):
+                    return None
+        return shape_of_nodes(nodes, self._terms.prefix), [node.leaf for node in nodes]

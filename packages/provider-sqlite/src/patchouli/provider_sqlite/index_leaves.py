@@ -1,127 +1,219 @@
-r"""What the index takes out of a JSON value, by SQLite's `json_tree` and without the interpreter.
+r"""What the index takes out of a JSON value: its leaves, where they stand, and tokens for equality.
 
-Two things are taken in one walk each:
+SQLite's `json_tree` walks the values of a batch without the interpreter and returns two lists for
+each (`EXTRACT`): the paths of all nodes, and what stands there, leaves spelled as by
+`patchouli.provider.leaves`. The list of paths is the *shape* of a value. Values of one origin have
+few shapes, and everything that follows from a shape is worked out once: its member names, which of
+its nodes are leaves, and the number of the place of each leaf.
 
-* the searchable leaves (`patchouli.provider.leaves`): member names, and scalars as typed. Numbers
-  that SQLite would not spell like `json.dumps` are counted, and such a value is spelled in Python;
-* one *token* per scalar leaf, made of where it stands and what it is, e.g. `$.profile.owner="mira`
-  or `$.tags[]=#5`. A token says no more than equality needs: numbers that are equal have one token,
-  elements of an array share theirs, long strings are cut. What a token finds is verified on the
-  value.
+Some values are walked in Python instead, with the same result: those with a `\u` escape (a member
+name may be spelled with one, and only they can hold our separators), and those with a number that
+SQLite and Python spell differently.
 
-`tokens_of` makes the tokens that a value must have if it equals an operand at a pointer. A step
-like `5` of a pointer may be a member name or an array index, so there can be several alternatives.
+A *place* is a path with names and indices told apart, e.g. `."tags"[]` for the elements of an array
+and `."rows"[3]."id"` below one. A *token* is the number of a place and the leaf that stands there,
+`17=mira`; long leaves are cut. What a token finds is verified on the value, so a token need not be
+unique: strings and other scalars are not told apart.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from itertools import product
-from typing import TYPE_CHECKING, Final
-
-from patchouli.provider_sqlite.index_text import SEPARATOR
+from itertools import compress, product
+from operator import add
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from patchouli.provider_sqlite.connection import Connection
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-PART: Final = "\x1d"  # between the parts that EXTRACT returns
-INDEX_STEPS_SPREAD: Final = 3  # steps that may be names or indices; more are not asked of the index
-TOKENS_ASKED: Final = 24  # of an operand with many leaves; the rest is left to the verification
+    from patchouli.provider import Json
 
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*\Z")
-_LAST_INDEX: Final = re.compile(r"\[[0-9]+\]\Z")
-_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,17}\Z")
+# None of these four can be in JSON text itself, and in a value only by a `\\u` escape.
+SEPARATOR: Final = "\x1f"
+PART: Final = "\x1d"
+CONTAINER: Final = "\x1c"  # stands for an object or an array; only an empty one is a leaf
 
-_EXACT_INTEGERS: Final = "BETWEEN -9007199254740992 AND 9007199254740992"
+AMBIGUOUS_STEPS: Final = 3  # steps of a pointer that may be names or indices; more are not asked
+LEAVES_ASKED: Final = 24  # of an operand with many; the rest is left to the verification
+WHOLE_VALUE: Final = 2048  # characters; the leaves of a shorter value are not cut
+WHOLE_LEAF: Final = 48  # characters; of a longer leaf a token holds both ends and the length
+
 _SPELLING: Final = "printf('%!.15g', atom)"
-# `%!.15g` is what Python prints if fifteen digits are enough and no exponent is needed.
-_IS_ODD_NUMBER: Final = f"""CASE
-    WHEN type = 'real' THEN NOT (abs(atom) >= 0.0001 AND abs(atom) < 1e15
-                                 AND CAST({_SPELLING} AS REAL) = atom)
-    WHEN type = 'integer' THEN typeof(atom) <> 'integer'
-    ELSE 0 END"""
+# Fifteen digits without an exponent are what Python prints, too, if they are enough. Other numbers
+# become PART, which marks the whole row as one to be walked in Python.
 _LEAF: Final = f"""CASE type
-    WHEN 'text' THEN atom WHEN 'integer' THEN atom WHEN 'real' THEN {_SPELLING}
-    WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'null' THEN 'null' END"""
-_NAME: Final = "CASE typeof(key) WHEN 'text' THEN key END"
-
+    WHEN 'text' THEN atom
+    WHEN 'object' THEN char(28)
+    WHEN 'array' THEN char(28)
+    WHEN 'null' THEN 'null'
+    WHEN 'integer' THEN CASE typeof(atom) WHEN 'integer' THEN atom ELSE char(29) END
+    WHEN 'true' THEN 'true'
+    WHEN 'false' THEN 'false'
+    ELSE CASE WHEN abs(atom) >= 0.0001 AND abs(atom) < 1e15 AND CAST({_SPELLING} AS REAL) = atom
+        THEN {_SPELLING} ELSE char(29) END
+    END"""
 EXTRACT: Final = f"""
-SELECT ifnull(group_concat({_NAME}, char(31)), '') || char(29) || count({_NAME}) || char(29)
-    || ifnull(group_concat({_LEAF}, char(31)), '') || char(29) || count({_LEAF}) || char(29)
-    || sum({_IS_ODD_NUMBER}) || char(29) || (instr(body, '\\u') > 0)
-FROM json_tree(body)
+CASE WHEN instr(body, '\\u') THEN '' ELSE (
+    SELECT group_concat(fullkey, char(31)) || char(29) || group_concat({_LEAF}, char(31))
+    FROM json_tree(body)
+) END
 """  # noqa: S608 - of constants
-"""Of a column `body`: names, their number, leaves, their number, how many numbers are odd, and
-whether it holds a `\\u` escape, which a member name could be spelled with."""
+"""Of a column `body`: the paths of its nodes and what stands there; or nothing, or more parts."""
 
-_NUMBER_TOKEN: Final = f"""CASE
-    WHEN typeof(atom) = 'integer' AND atom {_EXACT_INTEGERS} THEN '#' || atom
-    WHEN atom {_EXACT_INTEGERS} AND atom = CAST(atom AS INTEGER) THEN '#' || CAST(atom AS INTEGER)
-    ELSE printf('#%.13e', atom) END"""
-_SCALAR_TOKEN: Final = f"""CASE type
-    WHEN 'text' THEN '"' || CASE WHEN length(atom) <= 48 THEN atom
-        ELSE substr(atom, 1, 24) || substr(atom, -16) || '"' || length(atom) END
-    WHEN 'integer' THEN {_NUMBER_TOKEN}
-    WHEN 'real' THEN {_NUMBER_TOKEN}
-    ELSE type END"""
-_PLACE: Final = "CASE typeof(key) WHEN 'integer' THEN path || '[]' ELSE fullkey END"
-TOKENS: Final = f"""
-SELECT ifnull(group_concat({_PLACE} || '=' || {_SCALAR_TOKEN}, char(31)), '')
-FROM json_tree(body) WHERE type NOT IN ('object', 'array')
-"""  # noqa: S608 - of constants
-"""Of a column `body`: its tokens with separators between them."""
-
-_TOKENS_OF_OPERAND: Final = f"SELECT ({TOKENS}) FROM (SELECT ? AS body)"  # noqa: S608 - of constants
+_STEP: Final = re.compile(r'\.([A-Za-z0-9]+)|\."((?:[^"\\]|\\.)*)"|\[([0-9]+)\]')
+_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]*)\Z")
 
 
-def tokens_of(
-    connection: Connection, pointer: str, operand_json: str, *, as_element: bool = False
-) -> list[list[str]] | None:
-    """Return alternatives, each a list of tokens that a value has if it is what is asked for.
+class Shape(NamedTuple):
+    """What all values with the same nodes have in common.
 
-    Asked is that the value at `pointer` equals the operand, or `as_element` that it is an array
-    which holds the operand. None if the index cannot tell: an empty array or object, an element
-    that is not a scalar, an escaped control character, many steps that look like indices.
+    `names_and_container` are its member names and the sign for a container, none of which is a leaf
+    of its own. `is_leaf` says it of each node; `prefixes` begin the tokens of the leaves.
     """
-    if (as_element and operand_json[:1] in {"[", "{"}) or "\\u" in operand_json:
-        return None
-    text: str = connection.execute(_TOKENS_OF_OPERAND, (operand_json,)).get
-    if text == "":
-        return None
-    tokens = text.split(SEPARATOR)[:TOKENS_ASKED]
-    places = [place + "[]" for place in _places(pointer)] if as_element else _places(pointer)
-    alternatives: list[list[str]] = []
-    for place in places:
-        found: list[str] = []
-        for token in tokens:
-            # `$=…` is the operand itself, which as an element of an array shares the array's place.
-            at = _LAST_INDEX.sub("[]", place) if token.startswith("$=") else place
-            found.append(at + token[1:])
-        alternatives.append(found)
-    return alternatives or None
+
+    names_and_container: frozenset[str]
+    is_leaf: tuple[bool, ...]
+    prefixes: tuple[str, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The member names."""
+        return self.names_and_container - {CONTAINER}
 
 
-def match_of(alternatives: list[list[str]]) -> str:
-    """Return the question to the token index for values that have all tokens of an alternative."""
-    return " OR ".join("(" + " AND ".join(map(_quote, tokens)) + ")" for tokens in alternatives)
+class Node(NamedTuple):
+    """A node of a value that was walked in Python."""
+
+    place: str
+    name: str | None
+    leaf: str
+    is_container: bool = False
+    is_inner: bool = False
 
 
-def _places(pointer: str) -> list[str]:
-    """Return every way in which SQLite may spell the place that `pointer` names."""
+def shape_of(paths: str, prefix_of: Callable[[str], str]) -> Shape:
+    """Return the shape with these paths, as `EXTRACT` spells and orders them."""
+    names: set[str] = set()
+    places: list[str] = []
+    split = paths.split(SEPARATOR)
+    for path in split:
+        place = ""
+        for plain, quoted, index in _STEP.findall(path, 1):
+            if index:
+                place += f"[{index}]"
+            else:
+                name: str = plain or json.loads(f'"{quoted}"')
+                names.add(name)
+                place += _name_step(name)
+        places.append(place)
+    # A node is inner if the next one stands below it: the walk goes down first.
+    following = [*split[1:], "$"]
+    is_leaf = tuple(
+        not (after.startswith(path) and after[len(path) : len(path) + 1] in {".", "["})
+        for path, after in zip(split, following, strict=True)
+    )
+    leaf_places = compress(places, is_leaf)
+    return Shape(
+        frozenset(names | {CONTAINER}),
+        is_leaf,
+        tuple(prefix_of(as_element(place)) for place in leaf_places),
+    )
+
+
+def walk(value: Json) -> list[Node]:
+    """Return the nodes of a value, parents before their children."""
+    nodes: list[Node] = []
+    pending: list[tuple[str, str | None, Json]] = [("", None, value)]
+    while pending:
+        place, name, node = pending.pop()
+        if isinstance(node, dict):
+            nodes.append(Node(place, name, CONTAINER, is_container=True, is_inner=bool(node)))
+            pending.extend((place + _name_step(key), key, node[key]) for key in node)
+        elif isinstance(node, list):
+            nodes.append(Node(place, name, CONTAINER, is_container=True, is_inner=bool(node)))
+            pending.extend((f"{place}[{i}]", None, element) for i, element in enumerate(node))
+        else:
+            leaf = node if isinstance(node, str) else json.dumps(node)
+            nodes.append(Node(place, name, leaf))
+    return nodes
+
+
+def shape_of_nodes(nodes: Iterable[Node], prefix_of: Callable[[str], str]) -> Shape:
+    """Return the shape of walked nodes."""
+    listed = list(nodes)
+    return Shape(
+        frozenset({CONTAINER, *(node.name for node in listed if node.name is not None)}),
+        tuple(not node.is_inner for node in listed),
+        tuple(prefix_of(as_element(node.place)) for node in listed if not node.is_inner),
+    )
+
+
+def tokens_of(shape: Shape, leaves: Sequence[str], characters: int) -> str:
+    """Return the tokens of a value, `leaves` being what stands at each of its nodes.
+
+    `characters` is the length of all of them together; only a long value is worth looking for long
+    leaves.
+    """
+    at_leaves: Iterable[str] = compress(leaves, shape.is_leaf)
+    if characters > WHOLE_VALUE:
+        at_leaves = [leaf if len(leaf) <= WHOLE_LEAF else _cut(leaf) for leaf in at_leaves]
+    return SEPARATOR.join(map(add, shape.prefixes, at_leaves))
+
+
+def as_element(place: str) -> str:
+    """Return where the elements of an array stand if `place` is one of them, else `place`."""
+    return place[: place.rindex("[")] + "[]" if place.endswith("]") else place
+
+
+def places_of(pointer: str) -> list[str]:
+    """Return every place that `pointer` may mean; none if there are too many."""
     steps: list[tuple[str, ...]] = []
     for token in pointer[1:].split("/"):
         name = token.replace("~1", "/").replace("~0", "~")
-        member = f".{name}" if _PLAIN_NAME.match(name) else f'."{_escaped(name)}"'
-        steps.append((member, f"[{name}]") if _INDEX.match(name) else (member,))
-    if sum(len(step) > 1 for step in steps) > INDEX_STEPS_SPREAD:
+        named = _name_step(name)
+        steps.append((named, f"[{name}]") if _INDEX.match(name) else (named,))
+    if sum(len(step) > 1 for step in steps) > AMBIGUOUS_STEPS:
         return []
-    return ["$" + "".join(choice) for choice in product(*steps)]
+    return ["".join(choice) for choice in product(*steps)]
 
 
-def _escaped(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)[1:-1]
+def leaves_asked(operand: Json) -> Iterator[tuple[str, list[str]]]:
+    """Return places below an operand, each with the leaves that equality allows there.
+
+    Numbers that are equal may be spelled as integers or with a fraction, long leaves may be cut.
+    """
+    for node in [node for node in walk(operand) if not node.is_inner][:LEAVES_ASKED]:
+        yield node.place, _spellings(node.leaf)
 
 
-def _quote(token: str) -> str:
-    return '"' + token.replace('"', '""') + '"'
+def _spellings(leaf: str) -> list[str]:
+    if len(leaf) > WHOLE_LEAF:
+        return [_cut(leaf), leaf]
+    spellings = {leaf}
+    number = _number_or_none(leaf)
+    if number is not None:
+        if isinstance(number, int) or number.is_integer():
+            spellings.add(str(int(number)))
+        with contextlib.suppress(OverflowError):
+            spellings.add(json.dumps(float(number)))
+        if number == 0:
+            spellings.update(("0.0", "-0.0"))
+    return sorted(spellings)
+
+
+def _number_or_none(leaf: str) -> int | float | None:
+    try:
+        number: Json = json.loads(leaf)
+    except ValueError:
+        return None
+    return number if isinstance(number, int | float) and not isinstance(number, bool) else None
+
+
+def _name_step(name: str) -> str:
+    return f".{json.dumps(name, ensure_ascii=False)}"
+
+
+def _cut(leaf: str) -> str:
+    return f"{leaf[:32]}{CONTAINER}{leaf[-12:]}{CONTAINER}{len(leaf)}"

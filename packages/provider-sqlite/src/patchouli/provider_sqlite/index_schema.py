@@ -10,6 +10,9 @@ its scope holds (`document_number`). The set of member names of a value is store
 
 Entities that are no document but may match (several heads, or text that cannot be laid out) are
 listed in `aside` and evaluated from the truth.
+
+Places (`index_leaves.py`) are numbered for all scopes together. There can be any number of them if
+member names are data, so past `PLACES_NUMBERED` all new ones share the number 0.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 LAYOUT: Final = 1  # changes whenever tables or tokens do; another number means: build anew
 ENTITY_BITS: Final = 37  # 137 thousand million entities, 67 million scopes
 ENTITY_MASK: Final = (1 << ENTITY_BITS) - 1
+PLACES_NUMBERED: Final = 1 << 18
 ALL_BUILT: Final = ENTITY_MASK + 1
 
 # Everything that extraction depends on beside our own code: keys are spelled by SQLite, folded by
@@ -57,6 +61,12 @@ CREATE TABLE names (
     names      TEXT NOT NULL,
     text       TEXT NOT NULL,
     UNIQUE (scope_id, names)
+) STRICT
+"""
+PLACE: Final = """
+CREATE TABLE place (
+    place_id  INTEGER PRIMARY KEY,
+    place     TEXT NOT NULL UNIQUE
 ) STRICT
 """
 DOCUMENT: Final = """
@@ -102,6 +112,7 @@ STATEMENTS: Final = (
     STATE,
     SHELF,
     NAMES,
+    PLACE,
     DOCUMENT,
     DOCUMENT_NEWEST,
     DOCUMENT_NAMES,

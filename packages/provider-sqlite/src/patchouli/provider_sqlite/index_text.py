@@ -28,17 +28,17 @@ from itertools import pairwise
 from typing import Final
 
 from patchouli.provider import fold
+from patchouli.provider_sqlite.index_leaves import SEPARATOR
 
-SEPARATOR: Final = "\x1f"
 NUL: Final = "\x00"
 TRIGRAMS_ASKED: Final = 12  # of a long needle; more of them cost more than they exclude
 
 _JOINED_ASCII: Final = "abcdefghijklmnopqrstuvwxyz0123456789 \n.,-_:/@'\"()=&?+*;"
-_JOINED_BYTES: Final = _JOINED_ASCII.encode()
+_JOINED_BYTES: Final = (_JOINED_ASCII + SEPARATOR).encode()
 _ALONE_ASCII: Final = "".join(
     chr(code) for code in range(1, 128) if chr(code) not in _JOINED_ASCII + SEPARATOR
 )
-_APART: Final = re.compile(f"(?:[{re.escape(_ALONE_ASCII)}]|[^\x00-\x7f])+")
+_APART: Final = re.compile(f"[{re.escape(_ALONE_ASCII)}\x80-\U0010ffff]+")
 _FIRST_ALONE: Final = "\u2000"  # punctuation, symbols, then the ideographic scripts and beyond
 _PAGE_BITS: Final = 7  # an alphabet below U+2000 is a page of 128 code points
 

@@ -1,6 +1,6 @@
 """A retrieval: one page of the entities that match, from one pair of snapshots.
 
-    index  ─▶ documents, already in order, a few at a time      (search_candidates.py)
+    index  ─▶ documents, already in order, a few at a time      (search_documents.py)
     truth  ─▶ fresh entities, all that match, sorted here       (search_fresh.py)
                      merged ─▶ heads from the truth ─▶ page
 
@@ -18,7 +18,7 @@ from patchouli.provider_sqlite import search_snapshot
 from patchouli.provider_sqlite.codec import version_of
 from patchouli.provider_sqlite.errors import KIND
 from patchouli.provider_sqlite.reads import HEADS, NOTHING_PUBLISHED, check_consistency
-from patchouli.provider_sqlite.search_candidates import find_documents
+from patchouli.provider_sqlite.search_documents import find_documents
 from patchouli.provider_sqlite.search_found import Wanted
 from patchouli.provider_sqlite.search_fresh import find_fresh
 
