@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from patchouli.provider.errors import UnsupportedError
+from patchouli.provider.record import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Capabilities:
     """Ten claims. `authority`, `change_stream` and `retrieval` are needed by every engine.
 

@@ -9,8 +9,9 @@ cost follows the divergence and never the history of the entity.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from patchouli.provider.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ WALK_LIMIT = 4096  # versions; a base farther away is answered as if it were unk
 KEEP_ALL_LIMIT = 64  # versions; a longer walk leaves out its linear runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GraphNode:
     """A version as the walk sees it; `sequence` grows from parents to children."""
 
@@ -30,7 +31,7 @@ class GraphNode:
     sequence: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DivergenceNode:
     """A kept version. `parents` are its nearest kept ancestors, in order, without repetition."""
 
@@ -40,7 +41,7 @@ class DivergenceNode:
     value_json: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Divergence:
     """The kept versions of a walk, ascending by sequence.
 

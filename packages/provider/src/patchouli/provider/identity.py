@@ -6,8 +6,7 @@ spelled them; a provider never parses, trims or normalises one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NewType
+from typing import NamedTuple, NewType
 
 ScopeText = NewType("ScopeText", str)
 """Canonical JSON object that isolates everything stored below it, e.g. `{"team":"north"}`."""
@@ -27,8 +26,7 @@ Cursor = NewType("Cursor", int)
 INTEGER_MAX = 2**63 - 1  # cursors, generations and times are stored as signed 64-bit integers
 
 
-@dataclass(frozen=True, slots=True)
-class EntityKey:
+class EntityKey(NamedTuple):
     """The identity of one entity: two entities are the same iff all three members are equal."""
 
     scope: ScopeText

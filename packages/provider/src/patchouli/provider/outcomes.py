@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from patchouli.provider.record import record
 
 if TYPE_CHECKING:
     from patchouli.provider.divergence import Divergence
@@ -18,21 +19,21 @@ if TYPE_CHECKING:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Unavailable:
     """No allowed source can serve the asked consistency now; nothing was changed."""
 
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Replayed:
     """The mutation was accepted before; `result_json` is the stored answer."""
 
     result_json: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class IdentityTaken:
     """The idempotency identity belongs to another mutation, or is staged elsewhere."""
 
@@ -46,14 +47,14 @@ class UnitState(StrEnum):
     EXPIRED = "expired"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UnitRefused:
     """The work unit is not open to this request."""
 
     state: UnitState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reading:
     """Heads of one entity at one snapshot, ascending by id; none if it never existed there.
 
@@ -69,19 +70,19 @@ class Reading:
     record: Replayed | IdentityTaken | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Committed:
     """The change is published at `cursor`, and on disk."""
 
     cursor: Cursor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Staged:
     """The versions are in their open work unit, and on disk."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PublishedEntity:
     """One entity of a published unit with its new heads, ascending by id."""
 
@@ -90,7 +91,7 @@ class PublishedEntity:
     heads: tuple[Version, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Published:
     """Every mutation of the unit is visible, and on disk; entities in publication order.
 
@@ -103,7 +104,7 @@ class Published:
     accepted: VersionId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Raced:
     """The heads were not the expected ones; nothing was changed.
 
@@ -116,7 +117,7 @@ class Raced:
     divergence: Divergence | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Drifted:
     """The unit is sealed, and these entities were published by others since its baseline."""
 
@@ -124,7 +125,7 @@ class Drifted:
     sealed_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Discarded:
     """The unit is expired and everything it had staged is gone."""
 
@@ -136,7 +137,7 @@ CommitOutcome = (
 PublishOutcome = Published | Drifted | Discarded | UnitRefused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Hit:
     """An entity found by a retrieval: all its heads, ascending by id, matching or not.
 
@@ -149,7 +150,7 @@ class Hit:
     recorded_at_unix_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Page:
     """Hits in order; `has_more` says that at least one further entity matched."""
 
@@ -161,7 +162,7 @@ class Page:
 RetrieveOutcome = Page | Unavailable | UnitRefused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ChangePage:
     """Changes of a scope with the frontier and the pruning horizon of the same snapshot.
 
@@ -177,7 +178,7 @@ class ChangePage:
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RuntimeGeneration:
     """The run that `initialize` started.
 

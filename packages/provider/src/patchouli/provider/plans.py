@@ -7,10 +7,10 @@ or beyond it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from patchouli.provider.record import record
 from patchouli.provider.records import Source
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from patchouli.provider.records import ChangeKind, Version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Retention:
     """How long a store keeps what is no longer current; 0 history seconds keep everything."""
 
@@ -34,7 +34,7 @@ class Retention:
     history_seconds: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SessionRequirement:
     """A session whose frontiers bound a read from below, and which the read may advance."""
 
@@ -46,7 +46,7 @@ class SessionRequirement:
 _AUTHORITY_ONLY = frozenset({Source.AUTHORITY})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Consistency:
     """What a read must be at least as new as, where it may come from, and until when."""
 
@@ -57,7 +57,7 @@ class Consistency:
     deadline_unix_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WorkUnit:
     """A work unit as one request names it; the first request to reach the store opens it.
 
@@ -72,7 +72,7 @@ class WorkUnit:
     expires_at_unix_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class IdempotencyProbe:
     """A question whether a mutation was already accepted.
 
@@ -85,7 +85,7 @@ class IdempotencyProbe:
     allow_replay: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ReadPlan:
     """Read the heads of one entity, and for a mutation also what it will need to decide.
 
@@ -102,7 +102,7 @@ class ReadPlan:
     unit: WorkUnit | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class IdempotencyRecord:
     """The stored answer of an accepted mutation; absent from `expires_at_unix_ms` on."""
 
@@ -113,7 +113,7 @@ class IdempotencyRecord:
     expires_at_unix_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UnitStaging:
     """How a commit takes part in a work unit.
 
@@ -128,7 +128,7 @@ class UnitStaging:
     close: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Commit:
     """Replace the heads of one entity, if they still are `expected_heads` (as a set).
 
@@ -159,7 +159,7 @@ class Commit:
     staging: UnitStaging | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Resolution:
     """New heads of one drifted entity, valid only against the two head sets it was made from."""
 
@@ -170,7 +170,7 @@ class Resolution:
     head_versions: tuple[VersionId, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Publish:
     """Publish a sealed unit with one resolution per drifted entity, or discard it.
 
@@ -198,7 +198,7 @@ class Operator(StrEnum):
     CONTAINS = "contains"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Filter:
     """A condition on the value at a JSON Pointer; `operand_json` is canonical JSON text."""
 
@@ -217,7 +217,7 @@ class Order(StrEnum):
     ID_DESCENDING = "id_desc"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Position:
     """The place of one hit in its order; a page continues strictly after it."""
 
@@ -227,7 +227,7 @@ class Position:
     id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RetrievePlan:
     """Find entities of one scope by text, filters, types and ids, in an order, page by page.
 
@@ -243,12 +243,12 @@ class RetrievePlan:
     types: tuple[str, ...] | None = None
     ids: frozenset[str] | None = None
     text: str | None = None
-    filters: tuple[Filter, ...] = field(default=())
+    filters: tuple[Filter, ...] = ()
     after: Position | None = None
     unit: WorkUnit | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ChangesPlan:
     """Read published changes of a scope strictly after a cursor, ascending, at most `limit`.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from patchouli.provider.record import record
 
 if TYPE_CHECKING:
     from patchouli.provider.identity import (
@@ -24,7 +25,7 @@ class VersionState(StrEnum):
     DELETED = "deleted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Version:
     """One immutable version of an entity.
 
@@ -65,7 +66,7 @@ def change_kind(*, previous_heads: int, new_heads: int, is_single_tombstone: boo
     return ChangeKind.DELETED if is_single_tombstone else ChangeKind.UPDATED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Change:
     """One published change: the complete head set of an entity at a cursor."""
 
@@ -86,7 +87,7 @@ class Source(StrEnum):
     REPLICA = "replica"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Observation:
     """What a consistent read saw: the frontier of the scope and the token published there.
 
@@ -98,7 +99,7 @@ class Observation:
     causal_token: CausalToken | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SealedUnit:
     """A work unit that was sealed by a drifted close and not yet finished."""
 
@@ -108,7 +109,7 @@ class SealedUnit:
     expires_at_unix_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UnitConflict:
     """An entity of a sealed unit whose published heads are no longer those of its baseline.
 
