@@ -441,6 +441,54 @@ async def test_one_connection_too_many_is_told_so_and_closed(home: Path) -> None
     assert told["error"]["data"] == {"reason": "OVERLOADED", "retryable": True}
 
 
+@pytest.mark.scenario(28)
+async def test_of_three_hundred_connections_as_many_as_allowed_are_served(served: Served) -> None:
+    async def ask() -> dict[str, Any]:
+        peer = await Peer.connect(served.endpoint, capabilities=None)
+        peers.append(peer)
+        peer.send(HANDSHAKE, client())
+        return await peer.receive()
+
+    peers: list[Peer] = []
+    answers = await asyncio.gather(*(ask() for _ in range(300)))
+    served_ones = [answer for answer in answers if "result" in answer]
+    refused = [answer["error"] for answer in answers if "error" in answer]
+    for peer in peers:
+        await peer.close()
+
+    assert len(served_ones) == 256
+    assert {error["code"] for error in refused} == {-32009}
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": False})])
+async def test_it_also_serves_on_the_loop_of_the_standard_library(home: Path) -> None:
+    async with serving(settings_of(home, event_outbox_bytes=4096)) as served:
+        async with (
+            await served.connect("subscriptions") as watcher,
+            await served.connect() as writer,
+        ):
+            await watcher.result(SUBSCRIBE, params({}, **LOUD))
+            watcher.pause_reading()
+            await write_many(writer)
+            watcher.send(STATUS, EMPTY)
+            watcher.resume_reading()
+            answer = await watcher.response()
+            events = [await watcher.notification() for _ in range(MANY)]
+            writer.send_bytes(padded(LIMIT) + b"\n")
+            large = await writer.response()
+            writer.send(STATUS, EMPTY)
+            writer.send_eof()
+            last = await writer.response()
+            assert await writer.is_closed()
+        served.stop.accept()
+        await served.daemon.end()
+
+    assert "result" in answer
+    assert len(set(cursors(events))) == MANY
+    assert "result" in large
+    assert "result" in last
+
+
 async def test_who_does_not_shake_hands_is_disconnected(home: Path) -> None:
     async with (
         serving(settings_of(home, handshake_ms=1)) as served,

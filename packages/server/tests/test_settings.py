@@ -4,6 +4,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from patchouli.backend import ArtifactLimits
+from patchouli.backend import Limits as EngineLimits
+from patchouli.provider_sqlite import SqliteLimits
+from patchouli.server.assemble import artifact_limits, engine_limits, store_limits
 from patchouli.server.settings import CommandError, Limits, resolve
 
 
@@ -77,3 +81,9 @@ def test_every_bound_says_its_unit_and_what_happens_beyond() -> None:
     for bound in fields(Limits):
         assert rows[bound.name].unit
         assert rows[bound.name].overflow
+
+
+def test_defaults_are_those_of_the_packages_that_keep_the_bounds() -> None:
+    assert engine_limits(Limits()) == EngineLimits()
+    assert artifact_limits(Limits()) == ArtifactLimits()
+    assert store_limits(Limits()) == SqliteLimits()

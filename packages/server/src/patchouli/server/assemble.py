@@ -22,8 +22,9 @@ from patchouli.backend import (
     load_policy,
     load_providers,
 )
+from patchouli.backend import Limits as EngineLimits
 from patchouli.provider import SystemClock, SystemIds
-from patchouli.provider_sqlite import SqliteProvider
+from patchouli.provider_sqlite import SqliteLimits, SqliteProvider
 from patchouli.server.home import LOCAL, create_home, database_path
 from patchouli.server.lifecycle import Daemon, Stop
 from patchouli.server.listener import UnixEndpoint
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from patchouli.backend import LoadedPolicy, LoadedProviders
     from patchouli.provider import Provider
-    from patchouli.server.settings import Settings
+    from patchouli.server.settings import Limits, Settings
 
 SWITCH_SECONDS: Final = 0.0005
 READY: Final = "Patchouli daemon listening on {}"
@@ -73,8 +74,10 @@ async def open_daemon(settings: Settings, *, stop: Stop, log: Log) -> AsyncGener
         cleanup.callback(endpoint.release)
         cleanup.callback(endpoint.close)
         clock, ids = SystemClock(), SystemIds()
-        store = _open_store(providers, settings.providers)
-        engine = await Engine.start(policy, store, clock=clock, ids=ids)
+        store = _open_store(providers, settings)
+        engine = await Engine.start(
+            policy, store, clock=clock, ids=ids, limits=engine_limits(settings.limits)
+        )
         cleanup.push_async_callback(engine.shutdown)
         for warning in [*map(str, providers.warnings), *engine.warnings]:
             _say(f"warning: {warning}")
@@ -82,7 +85,7 @@ async def open_daemon(settings: Settings, *, stop: Stop, log: Log) -> AsyncGener
             _open_library(settings.artifacts),
             engine,
             node_id=settings.node_id,
-            limits=ArtifactLimits(),
+            limits=artifact_limits(settings.limits),
             clock=clock,
             ids=ids,
         )
@@ -118,15 +121,45 @@ def _configuration(settings: Settings) -> tuple[LoadedPolicy, LoadedProviders]:
     return policy, load_providers(settings.providers, policy.policy)
 
 
-def _open_store(loaded: LoadedProviders, file: Path) -> Provider:
+def engine_limits(limits: Limits) -> EngineLimits:
+    """Return the bounds that the engine keeps."""
+    return EngineLimits(
+        max_queued=limits.max_mutations,
+        max_ids=limits.max_query_ids,
+        max_conditions=limits.max_query_conditions,
+        max_page_bytes=limits.max_page_bytes,
+    )
+
+
+def artifact_limits(limits: Limits) -> ArtifactLimits:
+    """Return the bounds that the artifact service keeps."""
+    return ArtifactLimits(
+        artifact_bytes=limits.max_artifact_bytes,
+        uploads=limits.max_uploads,
+        uploads_per_connection=limits.max_uploads_per_connection,
+        upload_bytes=limits.max_upload_bytes,
+        idle_seconds=limits.upload_idle_seconds,
+        result_seconds=limits.upload_result_seconds,
+    )
+
+
+def store_limits(limits: Limits) -> SqliteLimits:
+    """Return the bounds that the store keeps."""
+    return SqliteLimits(
+        waiting_commits=limits.max_waiting_commits, waiting_reads=limits.max_waiting_reads
+    )
+
+
+def _open_store(loaded: LoadedProviders, settings: Settings) -> Provider:
     routing = loaded.providers.routing
     remote = sorted({routing.default, *(rule.provider for rule in routing.rules)} - {LOCAL})
     if remote:
         raise CommandError(
-            f"{file} routes scopes to the remote provider {remote[0]}, and this release keeps "
-            'every scope in the local one; route them to "local"'
+            f"{settings.providers} routes scopes to the remote provider {remote[0]}, and this "
+            'release keeps every scope in the local one; route them to "local"'
         )
-    return SqliteProvider(database_path(loaded, file))
+    database = database_path(loaded, settings.providers)
+    return SqliteProvider(database, limits=store_limits(settings.limits))
 
 
 def _open_library(root: Path) -> ArtifactLibrary:

@@ -132,9 +132,15 @@ class Dispatcher:
             result = operation.encode(await operation.call(session, params, deadline))
         except Exception as error:
             refusal = to_wire(error)
+            if self._log.is_debugging:
+                self._log.debug(
+                    "request.refused", request=type(params).__name__, error=type(error).__name__
+                )
             if refusal is None or isinstance(error, LOGGED):
                 self._log.error("request.failed", error=error, request=type(params).__name__)
             return error_line(request_id, refusal or INTERNAL)
         if len(result) > self._max_response_bytes:
             return error_line(request_id, _TOO_LARGE)
+        if self._log.is_debugging:
+            self._log.debug("request.answered", request=type(params).__name__, bytes=len(result))
         return result_line(request_id, result)

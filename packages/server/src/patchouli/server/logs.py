@@ -9,6 +9,7 @@ console renderer along. So it is loaded when the first event is written.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -78,10 +79,22 @@ def _structlog(level: Level) -> FilteringBoundLogger:
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=_Stderr,
         cache_logger_on_first_use=False,
     )
     return structlog.get_logger()
+
+
+class _Stderr:
+    """Standard error as it is now; whoever closed its other end does not want to know."""
+
+    def write(self, line: str) -> None:
+        """Write a line."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    debug = info = warning = error = write
 
 
 def _plain(value: object) -> str:

@@ -50,9 +50,25 @@ class Limits:
     max_result_items: int = _bound(100, "hits", "-32602", is_fixed=True)
     max_artifact_chunk_bytes: int = _bound(524_288, "bytes", "-32602", is_fixed=True)
     max_response_bytes: int = _bound(67_108_864, "bytes", "OVERLOADED stands in its place")
+    max_page_bytes: int = _bound(
+        4_194_304, "bytes of values in a page", "it ends early, with next_cursor"
+    )
     max_connections: int = _bound(256, "connections", "OVERLOADED with id null, then closed")
     max_in_flight: int = _bound(32, "requests of a connection", "its lines are not read meanwhile")
     max_subscriptions: int = _bound(64, "subscriptions of a connection", "OVERLOADED")
+    max_query_ids: int = _bound(10_000, "ids in a query", "-32602")
+    max_query_conditions: int = _bound(256, "operators in a query", "-32602")
+    max_mutations: int = _bound(4_096, "mutations under way", "OVERLOADED")
+    max_waiting_commits: int = _bound(4_096, "commits that wait for the disk", "OVERLOADED")
+    max_waiting_reads: int = _bound(1_024, "reads that wait for a thread", "OVERLOADED")
+    max_artifact_bytes: int = _bound(1 << 30, "bytes of an artifact", "-32602")
+    max_uploads: int = _bound(128, "open uploads", "OVERLOADED")
+    max_uploads_per_connection: int = _bound(16, "open uploads of a connection", "OVERLOADED")
+    max_upload_bytes: int = _bound(8 << 30, "bytes of all open uploads", "OVERLOADED")
+    upload_idle_seconds: int = _bound(900, "seconds without a chunk", "the upload is forgotten")
+    upload_result_seconds: int = _bound(
+        900, "seconds after a commit", "it is no longer answered again"
+    )
     outbox_bytes: int = _bound(
         4_194_304, "bytes to a connection", "its requests wait until the peer reads"
     )

@@ -1,0 +1,225 @@
+"""Artifact bytes over the socket; the rules of single requests stand in the transcripts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from patchouli.protocol import (
+    CREATE,
+    DOWNLOAD_CHUNK,
+    READ,
+    UPLOAD_BEGIN,
+    UPLOAD_CHUNK,
+    UPLOAD_COMMIT,
+)
+from patchouli.server.settings import CommandError
+from patchouli.server.testing import params, serving, settings_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from patchouli.server.testing import Peer, Served
+
+METADATA: dict[str, Any] = {
+    "core": {
+        "schema": "patchouli.artifact@1",
+        "scope": {"tenant": None, "workspace": None, "user": None, "session": None},
+        "origin": {
+            "provider": None,
+            "binding": None,
+            "native_type": None,
+            "native_id": None,
+            "native_revision": None,
+        },
+        "time": {
+            "event_at": None,
+            "source_created_at": None,
+            "source_updated_at": None,
+            "observed_at": "2031-03-02T09:20:00Z",
+            "ingested_at": "2031-03-02T09:20:03Z",
+        },
+        "lifecycle": {"status": "active", "expires_at": None},
+        "provenance": [],
+    },
+    "extensions": {},
+}
+DATA = bytes(range(256)) + b"the end"
+
+
+def beginning(**more: Any) -> dict[str, Any]:
+    return {
+        "media_type": "application/octet-stream",
+        "name": None,
+        "expected_byte_length": None,
+        "expected_digest": None,
+        "metadata": METADATA,
+        **more,
+    }
+
+
+async def upload(peer: Peer, data: bytes, *, size: int = 524_288, **more: Any) -> dict[str, Any]:
+    begun = await peer.result(UPLOAD_BEGIN, params(beginning(**more)))
+    upload_id = begun["data"]["upload_id"]
+    for offset in range(0, len(data), size):
+        text = base64.b64encode(data[offset : offset + size]).decode()
+        chunk = {"upload_id": upload_id, "offset": offset, "bytes_base64": text}
+        await peer.result(UPLOAD_CHUNK, params(chunk))
+    committed = await peer.result(UPLOAD_COMMIT, params({"upload_id": upload_id}))
+    return committed["data"]["entity"]
+
+
+async def download(peer: Peer, name: str, *, size: int = 524_288) -> bytes:
+    received, version = b"", None
+    while True:
+        data = {"id": name, "version": version, "offset": len(received), "max_bytes": size}
+        part = (await peer.result(DOWNLOAD_CHUNK, params(data)))["data"]
+        version = part["entity"]["version"]
+        received += base64.b64decode(part["bytes_base64"])
+        if part["eof"]:
+            return received
+
+
+def objects(home: Path) -> list[Path]:
+    return [path for path in (home / "data/artifacts/objects").rglob("*") if path.is_file()]
+
+
+@pytest.mark.scenario(16)
+async def test_what_goes_up_in_small_chunks_comes_down_identical(
+    served: Served, peer: Peer
+) -> None:
+    entity = await upload(peer, DATA, size=13, id="a")
+
+    async with await served.connect("artifacts") as other:
+        assert await download(other, "a", size=7) == DATA
+        elsewhere = await other.error(
+            DOWNLOAD_CHUNK,
+            {
+                "meta": {"workspace_id": "atlas", "user_id": "noor"},
+                "data": {"id": "a", "version": None, "offset": 0, "max_bytes": 1},
+            },
+        )
+    assert entity["value"]["byte_length"] == len(DATA)
+    assert entity["value"]["digest"] == f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+    assert (elsewhere["code"], elsewhere["data"]["reason"]) == (-32003, "NOT_FOUND")
+
+
+@pytest.mark.scenario(16)
+async def test_a_chunk_of_the_largest_size_fits_into_one_line(peer: Peer) -> None:
+    data = os.urandom(524_288)
+
+    await upload(peer, data, id="a")
+
+    assert await download(peer, "a") == data
+
+
+@pytest.mark.scenario(17)
+async def test_equal_content_is_stored_once_and_belongs_to_both(home: Path, peer: Peer) -> None:
+    await upload(peer, DATA, id="a")
+    await upload(peer, DATA, id="b", size=100)
+
+    assert len(objects(home)) == 1
+    assert stat.S_IMODE(objects(home)[0].stat().st_mode) == 0o600
+    assert await download(peer, "a") == await download(peer, "b") == DATA
+
+
+@pytest.mark.scenario(18)
+async def test_one_byte_over_the_largest_chunk_is_refused_and_the_upload_goes_on(
+    peer: Peer,
+) -> None:
+    begun = await peer.result(UPLOAD_BEGIN, params(beginning(id="a")))
+    upload_id = begun["data"]["upload_id"]
+
+    def chunk(data: bytes) -> dict[str, Any]:
+        text = base64.b64encode(data).decode()
+        return params({"upload_id": upload_id, "offset": 0, "bytes_base64": text})
+
+    refused = await peer.error(UPLOAD_CHUNK, chunk(b"x" * 524_289))
+    await peer.result(UPLOAD_CHUNK, chunk(DATA))
+    await peer.result(UPLOAD_COMMIT, params({"upload_id": upload_id}))
+
+    assert refused["code"] == -32602
+    assert await download(peer, "a") == DATA
+
+
+@pytest.mark.scenario(20)
+async def test_parts_of_a_former_run_are_removed_and_what_is_foreign_stays(home: Path) -> None:
+    uploads = home / "data/artifacts/uploads"
+    async with serving(settings_of(home)):
+        pass
+    (uploads / "left-over.part").write_bytes(b"half")
+    (uploads / "notes.txt").write_bytes(b"mine")
+
+    async with serving(settings_of(home)):
+        left = sorted(path.name for path in uploads.iterdir())
+
+    assert left == ["notes.txt"]
+
+
+@pytest.mark.scenario(22)
+async def test_a_placement_that_was_not_written_here_opens_nothing(
+    served: Served, peer: Peer
+) -> None:
+    entity = await upload(peer, DATA, id="a")
+    forged = {"meta": {"workspace_id": "atlas", "user_id": "noor"}}
+    async with await served.connect("artifacts") as other:
+        refused = await other.error(
+            CREATE,
+            {**forged, "data": {"type": "artifact", "id": "a", "value": entity["value"]}},
+        )
+        missing = await other.error(
+            READ, {**forged, "data": {"ref": {"type": "artifact", "id": "a"}}}
+        )
+    indexed = {
+        **entity["value"],
+        "placement": {"kind": "indexed", "provider": "x", "locator": "y", "revision": None},
+    }
+    await peer.result(CREATE, params({"type": "artifact", "id": "i", "value": indexed}))
+    elsewhere = await peer.error(
+        DOWNLOAD_CHUNK, params({"id": "i", "version": None, "offset": 0, "max_bytes": 1})
+    )
+
+    assert refused["code"] == -32602
+    assert missing["code"] == -32003
+    assert (elsewhere["code"], elsewhere["data"]["reason"]) == (-32006, "UNSUPPORTED_CAPABILITY")
+
+
+@pytest.mark.scenario(23)
+async def test_a_commit_whose_answer_was_lost_may_be_repeated(peer: Peer) -> None:
+    begun = await peer.result(UPLOAD_BEGIN, params(beginning()))
+    commit = params({"upload_id": begun["data"]["upload_id"]})
+
+    first = await peer.result(UPLOAD_COMMIT, commit)
+    second = await peer.result(UPLOAD_COMMIT, commit)
+
+    assert first == second
+
+
+async def test_two_daemons_do_not_share_one_library(home: Path, folder: Path) -> None:
+    async with serving(settings_of(home)):
+        other = settings_of(folder / "other")
+        shared = type(other)(
+            **{
+                name: getattr(other, name)
+                for name in ("home", "endpoint", "config", "providers", "limits", "sources")
+            },
+            artifacts=home / "data/artifacts",
+        )
+        with pytest.raises(Exception, match="in use"):
+            async with serving(shared):
+                pass
+
+
+async def test_an_artifact_directory_that_cannot_be_one_is_told(home: Path) -> None:
+    settings = settings_of(home)
+    (home / "data/artifacts/uploads").mkdir(exist_ok=True)
+    (home / "data/artifacts/uploads").rmdir()
+    (home / "data/artifacts/uploads").touch()
+
+    with pytest.raises(CommandError, match="--artifacts"):
+        async with serving(settings):
+            pass
