@@ -17,7 +17,7 @@ from patchouli.protocol import (
     STATUS,
     UPDATE,
 )
-from patchouli.provider import SystemClock
+from patchouli.provider import StoreFullError, SystemClock
 from patchouli.server.connection import Connection
 from patchouli.server.dispatch import Dispatcher, Operation
 from patchouli.server.encoding import data_json
@@ -50,6 +50,7 @@ class Stage:
         self.errors: list[Exception | None] = []
         self.work = Work()
         self.bulk = b"x"
+        self.trouble: Exception = ZeroDivisionError("secret words of a library")
         self.dispatcher = Dispatcher(
             {
                 HANDSHAKE: Operation(call=self.handshake, is_immediate=True),
@@ -89,7 +90,7 @@ class Stage:
         return call
 
     async def broken(self, _: Session, __: Any, ___: int | None) -> bytes:
-        raise ZeroDivisionError("secret words of a library")
+        raise self.trouble
 
     def open(self, *names: str) -> None:
         for name in names:
@@ -297,6 +298,20 @@ async def test_a_bug_is_an_internal_error_without_any_text_of_it(
     assert "secret" not in str(answer)
     assert after["data"]["did"] == "status"
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+async def test_a_store_in_trouble_is_logged_once_and_not_for_each_request(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with acting(folder) as (stage, peer):
+        stage.trouble = StoreFullError("sqlite", "commit", "there is no room left on the disk")
+        errors = [await peer.error(SHUTDOWN, params({})) for _ in range(5)]
+
+    said = capsys.readouterr().err
+    assert {error["code"] for error in errors} == {-32009}
+    assert said.count("store.failed kind=StoreFullError") == 1
+    assert "no room left" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.clause("framing.response-size")

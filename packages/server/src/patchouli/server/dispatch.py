@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from patchouli.server.logs import Log
     from patchouli.server.session import Session
 
+SILENT_SECONDS: Final = 10.0  # between two log lines about the same trouble of the store
 _OVERSIZED: Final = error_line(
     None, RpcError(ErrorCode.NOT_A_REQUEST, "the line is longer than a request may be")
 )
@@ -76,6 +77,7 @@ class Dispatcher:
         self._clock: Final = clock
         self._log: Final = log
         self._max_response_bytes: Final = max_response_bytes
+        self._silent_until: Final[dict[type[Exception], float]] = {}
         self.is_stopping = False
 
     def begin(
@@ -136,11 +138,20 @@ class Dispatcher:
                 self._log.debug(
                     "request.refused", request=type(params).__name__, error=type(error).__name__
                 )
-            if refusal is None or isinstance(error, LOGGED):
+            if refusal is None:
                 self._log.error("request.failed", error=error, request=type(params).__name__)
+            elif isinstance(error, LOGGED):
+                self._report(error)
             return error_line(request_id, refusal or INTERNAL)
         if len(result) > self._max_response_bytes:
             return error_line(request_id, _TOO_LARGE)
         if self._log.is_debugging:
             self._log.debug("request.answered", request=type(params).__name__, bytes=len(result))
         return result_line(request_id, result)
+
+    def _report(self, error: Exception) -> None:
+        """Tell the operator of a store that is in trouble; once in a while, not for each request."""
+        now = self._clock.monotonic()
+        if now >= self._silent_until.get(type(error), now):
+            self._silent_until[type(error)] = now + SILENT_SECONDS
+            self._log.error("store.failed", kind=type(error).__name__, detail=str(error))
