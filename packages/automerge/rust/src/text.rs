@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use unicode_segmentation::{GraphemeCursor, UnicodeSegmentation};
+use unicode_segmentation::UnicodeSegmentation as _;
 
 /// Steps of one search. Enough for the table of two texts of 16,000 units each.
 pub const DEFAULT_WORK: u64 = 4_000_000;
@@ -61,11 +61,13 @@ pub fn script(old: &str, new: &str, budget: &mut Budget) -> Vec<Hunk> {
     if old == new {
         return Vec::new();
     }
-    let start = common_prefix(old, new);
-    let end = common_suffix(&old[start..], &new[start..], old, new);
-    let old_middle = &old[start..old.len() - end];
-    let new_middle = &new[start..new.len() - end];
-    let mut hunks = middle_script(old_middle, new_middle, budget);
+    let old = Text::new(old);
+    let new = Text::new(new);
+    let start = common_prefix(&old, &new);
+    let end = common_suffix(&old, &new, start);
+    let old = old.between(start, end);
+    let new = new.between(start, end);
+    let mut hunks = middle_script(&old, &new, budget);
     for hunk in &mut hunks {
         hunk.old = hunk.old.start + start..hunk.old.end + start;
         hunk.new = hunk.new.start + start..hunk.new.end + start;
@@ -89,90 +91,117 @@ pub fn offset_before(hunks: &[Hunk], offset: usize) -> Option<usize> {
     }
 }
 
-fn middle_script(old: &str, new: &str, budget: &mut Budget) -> Vec<Hunk> {
-    if !old.is_empty() && !new.is_empty() {
-        for bounds in [cluster_bounds, word_bounds, line_bounds] {
-            if let Some(hunks) = unit_script(old, new, bounds, budget) {
+fn middle_script(old: &Text<'_>, new: &Text<'_>, budget: &mut Budget) -> Vec<Hunk> {
+    if !old.text.is_empty() && !new.text.is_empty() {
+        for unit in [Unit::Cluster, Unit::Word, Unit::Line] {
+            if let Some(hunks) = unit_script(old, new, unit, budget) {
                 return hunks;
             }
         }
     }
     vec![Hunk {
-        old: 0..old.len(),
-        new: 0..new.len(),
+        old: 0..old.text.len(),
+        new: 0..new.text.len(),
     }]
 }
 
-fn common_prefix(old: &str, new: &str) -> usize {
-    let mut at = old
-        .bytes()
-        .zip(new.bytes())
-        .take_while(|(a, b)| a == b)
-        .count();
-    while !(is_cluster_bound(old, at) && is_cluster_bound(new, at)) {
+fn common_prefix(old: &Text<'_>, new: &Text<'_>) -> usize {
+    let pairs = old.text.bytes().zip(new.text.bytes());
+    let mut at = pairs.take_while(|(a, b)| a == b).count();
+    while !(old.is_bound(at) && new.is_bound(at)) {
         at -= 1;
     }
     at
 }
 
-/// Of the remainders after the prefix; boundaries are those of the whole texts.
-fn common_suffix(old_rest: &str, new_rest: &str, old: &str, new: &str) -> usize {
-    let mut length = old_rest
-        .bytes()
-        .rev()
-        .zip(new_rest.bytes().rev())
-        .take_while(|(a, b)| a == b)
-        .count();
-    while !(is_cluster_bound(old, old.len() - length) && is_cluster_bound(new, new.len() - length))
-    {
+fn common_suffix(old: &Text<'_>, new: &Text<'_>, start: usize) -> usize {
+    let old_rest = old.text.as_bytes()[start..].iter().rev();
+    let new_rest = new.text.as_bytes()[start..].iter().rev();
+    let pairs = old_rest.zip(new_rest);
+    let mut length = pairs.take_while(|(a, b)| a == b).count();
+    while !(old.is_bound(old.text.len() - length) && new.is_bound(new.text.len() - length)) {
         length -= 1;
     }
     length
 }
 
-fn is_cluster_bound(text: &str, at: usize) -> bool {
-    text.is_char_boundary(at)
-        && GraphemeCursor::new(at, text.len(), true)
-            .is_boundary(text, 0)
-            .unwrap_or(false)
+/// A text and where it may be divided: between extended grapheme clusters.
+struct Text<'a> {
+    text: &'a str,
+    /// Of each byte, whether a cluster begins with it; none when one begins with every byte.
+    ///
+    /// In one pass: to ask for a single place may mean to read everything before it.
+    starts: Option<Vec<bool>>,
 }
 
-/// Ends of the units of `text`, ascending, the last being its length.
-type Bounds = fn(&str) -> Vec<usize>;
-
-fn cluster_bounds(text: &str) -> Vec<usize> {
-    if text.is_ascii() && !text.contains('\r') {
-        return (1..=text.len()).collect();
+impl<'a> Text<'a> {
+    fn new(text: &'a str) -> Self {
+        if text.is_ascii() && !text.contains('\r') {
+            return Self { text, starts: None };
+        }
+        let mut starts = vec![false; text.len()];
+        for (at, _) in text.grapheme_indices(true) {
+            starts[at] = true;
+        }
+        Self {
+            text,
+            starts: Some(starts),
+        }
     }
-    text.grapheme_indices(true)
-        .map(|(at, cluster)| at + cluster.len())
-        .collect()
+
+    /// Without `start` bytes in front and `end` bytes at the back, both on cluster boundaries.
+    fn between(self, start: usize, end: usize) -> Self {
+        let range = start..self.text.len() - end;
+        Self {
+            text: &self.text[range.clone()],
+            starts: self.starts.map(|starts| starts[range].to_vec()),
+        }
+    }
+
+    fn is_bound(&self, at: usize) -> bool {
+        match &self.starts {
+            Some(starts) => starts.get(at).copied().unwrap_or(true),
+            None => true,
+        }
+    }
+
+    /// Ends of the units, where clusters end too: ascending, the last being the length of the text.
+    fn ends(&self, unit: Unit) -> Vec<usize> {
+        let is_bound = |at: &usize| self.is_bound(*at);
+        let end = |(at, unit): (usize, &str)| at + unit.len();
+        match unit {
+            Unit::Cluster => (1..=self.text.len()).filter(is_bound).collect(),
+            Unit::Word => {
+                let words = self.text.split_word_bound_indices();
+                words.map(end).filter(is_bound).collect()
+            }
+            Unit::Line => {
+                let lines = self.text.split_inclusive('\n').scan(0, |at, line| {
+                    *at += line.len();
+                    Some(*at)
+                });
+                lines.filter(is_bound).collect()
+            }
+        }
+    }
 }
 
-/// Word boundaries of Unicode, where they are cluster boundaries too.
-fn word_bounds(text: &str) -> Vec<usize> {
-    let words = text
-        .split_word_bound_indices()
-        .map(|(at, word)| at + word.len());
-    on_clusters(words, text)
+#[derive(Clone, Copy)]
+enum Unit {
+    Cluster,
+    Word,
+    Line,
 }
 
-fn line_bounds(text: &str) -> Vec<usize> {
-    let lines = text.split_inclusive('\n').scan(0, |end, line| {
-        *end += line.len();
-        Some(*end)
-    });
-    on_clusters(lines, text)
-}
-
-fn on_clusters(bounds: impl Iterator<Item = usize>, text: &str) -> Vec<usize> {
-    bounds.filter(|&at| is_cluster_bound(text, at)).collect()
-}
-
-fn unit_script(old: &str, new: &str, bounds: Bounds, budget: &mut Budget) -> Option<Vec<Hunk>> {
+fn unit_script(
+    old: &Text<'_>,
+    new: &Text<'_>,
+    unit: Unit,
+    budget: &mut Budget,
+) -> Option<Vec<Hunk>> {
     let allowed = budget.search.min(budget.total);
-    let old_bounds = bounds(old);
-    let new_bounds = bounds(new);
+    let old_bounds = old.ends(unit);
+    let new_bounds = new.ends(unit);
     // Reading the units is part of the price.
     let reading = (old_bounds.len() + new_bounds.len()) as u64;
     if reading > allowed {
@@ -180,10 +209,10 @@ fn unit_script(old: &str, new: &str, bounds: Bounds, budget: &mut Budget) -> Opt
     }
     budget.total -= reading;
     let mut names = Names::default();
-    let old_units = names.of(old, &old_bounds);
-    let new_units = names.of(new, &new_bounds);
+    let old_units = names.of(old.text, &old_bounds);
+    let new_units = names.of(new.text, &new_bounds);
     let hunks = shortest(&old_units, &new_units, names.count(), budget)?;
-    if hunks.len() > most_hunks(old.len().max(new.len())) {
+    if hunks.len() > most_hunks(old.text.len().max(new.text.len())) {
         return None;
     }
     let start_of = |bounds: &[usize], unit: usize| if unit == 0 { 0 } else { bounds[unit - 1] };
@@ -630,6 +659,11 @@ mod tests {
         assert_eq!(rebuilt, new);
     }
 
+    fn is_cluster_bound(text: &str, at: usize) -> bool {
+        let mut cursor = unicode_segmentation::GraphemeCursor::new(at, text.len(), true);
+        text.is_char_boundary(at) && cursor.is_boundary(text, 0) == Ok(true)
+    }
+
     fn edits(hunks: &[Hunk]) -> usize {
         hunks
             .iter()
@@ -804,6 +838,16 @@ mod tests {
             check(&old, &new, &script(&old, &new, &mut budget));
             assert!(budget.total >= work * (TOTAL_FACTOR - 3));
         }
+    }
+
+    #[test]
+    fn texts_whose_clusters_depend_on_all_before_are_read_once() {
+        // Whether a place divides a row of flags depends on how many there are before it.
+        let flags = "\u{1f1e9}".repeat(60_001);
+        let old = format!("x{flags}y");
+        let new = format!("{flags}\u{1f1e9}\u{301}y");
+        let hunks = script(&old, &new, &mut Budget::new(DEFAULT_WORK));
+        assert!(!hunks.is_empty());
     }
 
     #[test]
