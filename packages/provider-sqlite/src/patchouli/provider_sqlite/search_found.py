@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from patchouli.provider import Order, Position, sort_key
@@ -27,6 +28,9 @@ class Wanted:
     """A plan, with what every source asks of it prepared once."""
 
     def __init__(self, plan: RetrievePlan) -> None:
+        if plan.text is None and plan.order is Order.RELEVANCE:
+            # Without a text every score is 0, and the newest come first.
+            plan = replace(plan, order=Order.NEWEST)
         self.plan = plan
         self.is_descending = plan.order is Order.ID_DESCENDING
         self._types = None if plan.types is None else frozenset(plan.types)
