@@ -16,6 +16,8 @@ from patchouli.server.testing import DaemonProcess, Peer, memo, params, ref
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 EMPTY = {"meta": {}, "data": {}}
 
 

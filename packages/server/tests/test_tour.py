@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 COMMAND = [sys.executable, "-m", "patchouli.server", "tour"]
 
 
@@ -18,7 +20,6 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(folder), "PATCHOULI_HOME": str(folder / "mine")}
 
 
-@pytest.mark.slow
 def test_the_tour_shows_everything_and_leaves_nothing(folder: Path) -> None:
     result = subprocess.run(
         COMMAND, env=environment(folder), capture_output=True, text=True, timeout=60, check=False
@@ -40,7 +41,6 @@ def test_the_tour_shows_everything_and_leaves_nothing(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_tour_leaves_nothing(folder: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
@@ -59,7 +59,6 @@ def test_an_interrupted_tour_leaves_nothing(folder: Path, number: signal.Signals
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_step_that_does_not_show_what_it_says_fails_the_tour(folder: Path) -> None:
     code = (
         "import sys; from patchouli.server import tour;"

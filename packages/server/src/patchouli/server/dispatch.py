@@ -150,7 +150,7 @@ class Dispatcher:
         return result_line(request_id, result)
 
     def _report(self, error: Exception) -> None:
-        """Tell the operator of a store that is in trouble; once in a while, not for each request."""
+        """Tell the operator of a store in trouble, once in a while and not for each request."""
         now = self._clock.monotonic()
         if now >= self._silent_until.get(type(error), now):
             self._silent_until[type(error)] = now + SILENT_SECONDS

@@ -40,6 +40,7 @@ def create_home(root: Path) -> tuple[LoadedPolicy, LoadedProviders]:
             _make_directory(root / name)
         for name, resource in _DOCUMENTS.items():
             _make_document(root / name, resource)
+        sync_directory(root)  # also for documents of a run that was killed before it came to this
     except UnsafeStoreError as error:
         raise CommandError(error.detail) from error
     except OSError as error:
@@ -87,4 +88,3 @@ def _make_document(path: Path, resource: ResourceName) -> None:
         files.require_private_file(path)
     finally:
         draft.unlink(missing_ok=True)
-    sync_directory(path.parent)

@@ -298,17 +298,20 @@ def _failures() -> Generator[None]:
 
     try:
         yield
-    except ConfigurationError as error:
-        raise CommandError("\n".join([str(error), *_notes(error)])) from error
-    except ProviderError as error:
-        raise CommandError("\n".join([error.detail, *_notes(error)])) from error
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        raise CommandError(f"{place}{(error.strerror or 'no access').lower()}") from error
-
-
-def _notes(error: BaseException) -> list[str]:
-    return list(getattr(error, "__notes__", ()))
+    except (CommandError, ConfigurationError, ProviderError, OSError) as error:
+        said: list[str] = []
+        failure: BaseException | None = error
+        while failure is not None:  # what failed first, and then while it was cleaned up
+            if isinstance(failure, ProviderError):
+                said.insert(0, failure.detail)
+            elif isinstance(failure, CommandError | ConfigurationError):
+                said.insert(0, str(failure))
+            said += getattr(failure, "__notes__", ())
+            failure = failure.__context__
+        if not said and isinstance(error, OSError):
+            place = f"{error.filename}: " if error.filename else ""
+            said = [f"{place}{(error.strerror or 'no access').lower()}"]
+        raise CommandError("\n".join(dict.fromkeys(said))) from error
 
 
 def _call(settings: Settings, method: str, timeout_seconds: float) -> dict[str, Any]:
