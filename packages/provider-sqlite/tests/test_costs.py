@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator
     from pathlib import Path
 
+    from patchouli.provider import ReadPlan
     from patchouli.provider_conformance import ManualClock
 
 CREATE_STATEMENTS = 5  # BEGIN, entity, change, frontier of the scope, COMMIT
@@ -229,3 +230,77 @@ async def test_no_cost_grows_with_versions_changes_or_scopes(
 
     assert [cost.counts() for cost in after] == [cost.counts() for cost in before]
     assert [cost.steps for cost in after] == [cost.steps for cost in before]
+
+
+async def test_a_read_beyond_its_budget_goes_to_another_thread(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    limits = SqliteLimits(inline_look_ups=4, inline_value_bytes=100)
+    provider = SqliteProvider(tmp_path / "db", clock=clock, limits=limits)
+    await provider.initialize(FOREVER)
+    long, walk = entity("long"), entity("walk")
+    await committed(provider.commit(create(long, "long", "x" * 101)))
+    await committed(provider.commit(create(walk, "v0", "short")))
+    for number in range(10):
+        await committed(provider.commit(update(walk, f"v{number}", f"v{number + 1}", "short")))
+    plans = [
+        read(long),
+        read(walk, "v0", with_divergence=True),
+        read(walk, "v8", with_divergence=True),
+        read(walk),
+    ]
+
+    async def gives_up_the_loop(plan: ReadPlan) -> bool:
+        steps = provider.read(plan)
+        try:
+            steps.send(None)
+        except StopIteration:
+            return False
+        steps.close()
+        return True
+
+    assert [await gives_up_the_loop(plan) for plan in plans] == [True, True, False, False]
+    found = await provider.read(plans[1])
+    assert isinstance(found, Reading)
+    assert found.divergence is not None
+    assert found.divergence.base == "v0"
+    assert len(found.divergence.nodes) == 11
+    await provider.shutdown()
+
+
+async def test_every_statement_is_compiled_once(watched: Watched) -> None:
+    """However many commits come together, and whichever kinds of them."""
+    provider = watched.provider
+    store = provider._store
+    assert store is not None
+
+    async def mixed(first: int) -> None:
+        for size in (1, 2, 3, 5, 9, 17, 33, 64, 70):
+            names = [f"e{first}-{size}-{n}" for n in range(size)]
+            for step in range(3):
+                made = [
+                    create(entity(name), f"{name}-0")
+                    if step == 0
+                    else update(entity(name), f"{name}-{step - 1}", f"{name}-{step}")
+                    for name in names
+                ]
+                gate = threading.Event()
+                held = store.writer.call(gate.wait)
+                async with asyncio.TaskGroup() as tasks:
+                    for commit in made:
+                        tasks.create_task(committed(provider.commit(commit)))
+                    await asyncio.sleep(0)
+                    gate.set()
+                await held
+        await provider.read(read(entity(names[0]), f"{names[0]}-0", with_divergence=True))
+
+    await mixed(0)
+    before = [connection.cache_stats() for connection in watched._connections]
+    await mixed(1)
+    after = [connection.cache_stats() for connection in watched._connections]
+
+    for earlier, later in zip(before, after, strict=True):
+        assert later["misses"] == earlier["misses"]
+        assert later["evictions"] == earlier["evictions"]
+        assert later["too_big"] == 0
+        assert later["hits"] > earlier["hits"]

@@ -4,8 +4,8 @@ SQLite runs a statement without the interpreter's lock and takes the lock back a
 statement per row the writer would ask for the lock several times per commit, and each time wait for
 the event loop to let go of it; with one statement for sixty rows it asks sixty times less often.
 
-The rows of a statement are padded with NULL up to a power of two, so that few texts are needed and
-each is compiled once.
+The rows of a statement are padded with NULL up to one of a few sizes, so that few texts are needed
+and each stays compiled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     Row = tuple[int, int, int, Commit]
     """Cursor, number of the scope, number of the entity, and the commit."""
 
-ROWS_LIMIT: Final = 64  # rows of one statement; more rows are several statements
+SIZES: Final = (1, 4, 16, 64)  # rows of one statement; more rows are several statements
+ROWS_LIMIT: Final = SIZES[-1]
 
 
 class RowsStatement:
@@ -34,8 +35,7 @@ class RowsStatement:
         row = f"({','.join('?' * width)})"
         self._width = width
         self._texts = {
-            size: f"{before} (VALUES {','.join([row] * size)}) {after}"
-            for size in (1 << power for power in range(ROWS_LIMIT.bit_length()))
+            size: f"{before} (VALUES {','.join([row] * size)}) {after}" for size in SIZES
         }
 
     def run(self, connection: Connection, cells: Sequence[SqlValue]) -> list[str]:
@@ -44,7 +44,8 @@ class RowsStatement:
         width = self._width
         for start in range(0, len(cells), ROWS_LIMIT * width):
             part = cells[start : start + ROWS_LIMIT * width]
-            size = 1 << (len(part) // width - 1).bit_length()
+            rows = len(part) // width
+            size = next(size for size in SIZES if size >= rows)
             padding = (None,) * (size * width - len(part))
             result = connection.execute(self._texts[size], (*part, *padding)).get
             if result is not None:

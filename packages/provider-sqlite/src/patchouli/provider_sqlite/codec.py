@@ -10,11 +10,13 @@ from patchouli.provider import (
     CausalToken,
     Change,
     ChangeKind,
+    CorruptStoreError,
     Cursor,
     Version,
     VersionId,
     VersionState,
 )
+from patchouli.provider_sqlite.errors import KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,8 +64,18 @@ def state_number(version: Version) -> int:
 
 
 def ids_of(text: str) -> tuple[VersionId, ...]:
-    """Return the version ids of a stored list."""
-    return () if text == NO_IDS else tuple(json.loads(text))
+    """Return the version ids of a stored list.
+
+    Raises:
+        CorruptStoreError: It is none.
+    """
+    if text == NO_IDS:
+        return ()
+    try:
+        return tuple(json.loads(text))
+    except ValueError as error:
+        detail = "a stored list of versions is damaged; restore the database from a backup"
+        raise CorruptStoreError(KIND, "read", detail) from error
 
 
 def ids_text(ids: Iterable[str]) -> str:

@@ -210,9 +210,13 @@ class _Group:
         updates: list[int] = []
         rest: list[int] = []
         seen: set[EntityKey] = set()
+        number = 0
         for index in indexes:
             commit = self._commits[index]
-            if commit.key in seen or self._ledger.is_late(commit):
+            seen.add(commit.key)
+            number += 1
+            if len(seen) < number or self._ledger.is_late(commit):
+                number = len(seen)
                 rest.append(index)
             elif bulk.is_plain_create(commit):
                 creates.append(index)
@@ -220,7 +224,6 @@ class _Group:
                 updates.append(index)
             else:
                 rest.append(index)
-            seen.add(commit.key)
         rows = self._create_plain(creates) + self._update_plain(updates)
         bulk.append_changes(self._connection, rows)
         for cursor, scope_id, _, commit in rows:

@@ -20,7 +20,9 @@ Array = NewType("Array", object)
 SqlBinding = SqlValue | Array
 
 BUSY_TIMEOUT_MS: Final = 5_000  # only another program can hold us: our connections do not meet
-STATEMENT_CACHE: Final = 128  # statements; all of ours fit, so none is compiled twice
+# The cache of apsw is a ring: each use of a statement takes the next place, whatever lay there. A
+# statement is compiled again if it was not used within so many others; 512 is the most it takes.
+STATEMENT_CACHE: Final = 512
 LOG_KEPT_BYTES: Final = 64 * 1024 * 1024
 SQLITE_MINIMUM: Final = 3_037_000  # STRICT tables
 

@@ -14,8 +14,9 @@ class SqliteLimits:
     group_bytes: Bytes of values that share a transaction; the commit that crosses it is the last.
     waiting_reads: Calls handed to the reader threads; one more is `UnavailableError`.
     readers: Reader threads, each with a connection of its own.
-    inline_look_ups: Look-ups of a divergence walk made on the event loop; a longer walk starts
-        again on a reader thread.
+    inline_look_ups: Versions looked up for one read on the event loop; a longer walk begins again
+        on a reader thread.
+    inline_value_bytes: Bytes of values read on the event loop for one read; the same rule.
     busy_timeout_ms: Time to wait for another program that holds the database; then the call is
         `UnavailableError`. Our own connections do not wait for each other.
     writer_cache_kib, reader_cache_kib: Page cache of the writer and of each reader.
@@ -33,6 +34,7 @@ class SqliteLimits:
     waiting_reads: int = 1024
     readers: int = 2
     inline_look_ups: int = 64
+    inline_value_bytes: int = 1024 * 1024
     busy_timeout_ms: int = 5_000
     writer_cache_kib: int = 16 * 1024
     reader_cache_kib: int = 4 * 1024

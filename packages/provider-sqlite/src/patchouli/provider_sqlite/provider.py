@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import weakref
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -25,9 +24,9 @@ from patchouli.provider import (
     UnsupportedError,
 )
 from patchouli.provider_sqlite import changes, reads
+from patchouli.provider_sqlite.budget import Budget, OverBudgetError
 from patchouli.provider_sqlite.connection import Disk
 from patchouli.provider_sqlite.errors import KIND, translate
-from patchouli.provider_sqlite.graph import WalkTooLongError
 from patchouli.provider_sqlite.index_limits import IndexLimits
 from patchouli.provider_sqlite.lifecycle import SECRET_BYTES, Chance
 from patchouli.provider_sqlite.limits import SqliteLimits
@@ -35,7 +34,7 @@ from patchouli.provider_sqlite.ownership import Ownership
 from patchouli.provider_sqlite.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from pathlib import Path
 
     from patchouli.provider import (
@@ -58,6 +57,9 @@ if TYPE_CHECKING:
     from patchouli.provider_sqlite.connection import Connection
 
 T = TypeVar("T")
+
+# A text with half of a surrogate pair and an integer beyond 64 bits fail before SQLite sees them.
+_SQL_FAILURES: Final = (apsw.Error, UnicodeEncodeError, OverflowError)
 
 CAPABILITIES: Final = Capabilities(
     authority=True, change_stream=True, retrieval=True, linearizable_reads=True
@@ -92,8 +94,7 @@ class SqliteProvider(Provider):
         self._ownership = Ownership.acquire(path, disk=self._disk)
         self._store: Store | None = None
         self._has_stopped = False
-        self._admitted = 0
-        self._drained = asyncio.Event()
+        self._admission = _Admission()
         # A provider that is dropped lets go of its files, and leaves the run without a clean stop.
         self._release = weakref.finalize(self, self._ownership.release)
         self._release.atexit = False  # the end of the process releases everything by itself
@@ -143,8 +144,10 @@ class SqliteProvider(Provider):
             ProviderError: It does not.
         """
         connection = self._require("health").inline
-        with _translated("health"):
-            connection.execute("SELECT generation FROM runtime").get  # noqa: B018 - runs it
+        try:
+            connection.execute("SELECT generation FROM runtime").fetchall()
+        except apsw.Error as error:
+            raise translate(error, "health") from error
 
     async def read(self, plan: ReadPlan) -> ReadOutcome:
         """Return the heads of an entity, on the event loop: a few look-ups by key, no waiting.
@@ -170,7 +173,7 @@ class SqliteProvider(Provider):
         store = self._require("commit")
         if commit.staging or commit.idempotency or commit.write_sessions:
             raise _unsupported("commit")
-        with self._admit():
+        with self._admission:
             result = await store.writer.hand_over(commit)
             if isinstance(result, Committed):
                 return result
@@ -194,6 +197,7 @@ class SqliteProvider(Provider):
         store = self._require("retrieve")
         _refuse_unsupported(plan.consistency, plan.unit, "retrieve")
         return await self._on_reader(
+            store,
             "retrieve",
             lambda connection: store.index.retrieve(
                 cast("apsw.Connection", connection), plan, clock=self._clock
@@ -208,6 +212,7 @@ class SqliteProvider(Provider):
             raise MisuseError(KIND, "read_changes", "the limit is below 1")
         incarnation = store.incarnation
         return await self._on_reader(
+            store,
             "read_changes",
             lambda connection: changes.read_changes(connection, plan, incarnation=incarnation),
         )
@@ -219,8 +224,10 @@ class SqliteProvider(Provider):
             UnavailableError: The store stops.
         """
         store = self._require("wait_for_changes")
-        with _translated("wait_for_changes"):
+        try:
             frontier = changes.read_frontier(store.inline, scope)
+        except _SQL_FAILURES as error:
+            raise translate(error, "wait_for_changes") from error
         if frontier <= after:
             # Nothing gives up the loop between the look and the wait, and the writer's answers
             # come through the loop: no commit can fall between the two.
@@ -233,7 +240,7 @@ class SqliteProvider(Provider):
             UnavailableError: A reader or another program kept it from being complete.
         """
         store = self._require("checkpoint")
-        with self._admit():
+        with self._admission:
             await store.checkpoint()
 
     async def shutdown(self) -> None:
@@ -251,8 +258,7 @@ class SqliteProvider(Provider):
             return
         store.wakeups.stop()
         try:
-            if self._admitted:
-                await self._drained.wait()
+            await self._admission.drain()
         finally:
             await store.close()
         self._release.detach()
@@ -285,34 +291,36 @@ class SqliteProvider(Provider):
         return Raced(heads=reading.heads, bases=reading.bases, divergence=reading.divergence)
 
     async def _read(self, store: Store, plan: ReadPlan) -> Reading | Unavailable:
+        limits = self._limits
         try:
             return reads.read(
                 store.inline,
                 plan,
                 clock=self._clock,
-                walk_limit=self._limits.inline_look_ups,
+                budget=Budget(limits.inline_look_ups, limits.inline_value_bytes),
             )
-        except (WalkTooLongError, apsw.BusyError):
+        except (OverBudgetError, apsw.BusyError):
             return await self._on_reader(
+                store,
                 "read",
-                lambda connection: reads.read(connection, plan, clock=self._clock),
+                lambda connection: reads.read(connection, plan, clock=self._clock, budget=Budget()),
                 deadline_unix_ms=plan.consistency.deadline_unix_ms,
             )
-        except (apsw.Error, ValueError, OverflowError) as error:
+        except _SQL_FAILURES as error:
             raise translate(error, "read") from error
 
     async def _on_reader(
         self,
+        store: Store,
         operation: str,
         function: Callable[[Connection], T],
         *,
         deadline_unix_ms: int | None = None,
     ) -> T:
-        store = self._require(operation)
         seconds_left = None
         if deadline_unix_ms is not None:
             seconds_left = (deadline_unix_ms - self._clock.unix_ms()) / 1000
-        with self._admit(), _translated(operation):
+        with self._admission:
             try:
                 return await store.readers.run(
                     function, operation=operation, seconds_left=seconds_left
@@ -320,6 +328,8 @@ class SqliteProvider(Provider):
             except TimeoutError as error:
                 detail = "the deadline passed while it was read"
                 raise DeadlineExceededError(KIND, operation, detail) from error
+            except _SQL_FAILURES as error:
+                raise translate(error, operation) from error
 
     def _require(self, operation: str) -> Store:
         if self._store is None or self._has_stopped:
@@ -327,24 +337,27 @@ class SqliteProvider(Provider):
             raise UnavailableError(KIND, operation, f"the store {state}")
         return self._store
 
-    @contextlib.contextmanager
-    def _admit(self) -> Generator[None]:
-        """Keep `shutdown` from closing the store under a call that was admitted before it."""
-        self._admitted += 1
-        try:
-            yield
-        finally:
-            self._admitted -= 1
-            if not self._admitted and self._has_stopped:
-                self._drained.set()
 
+class _Admission:
+    """How many calls are under way, so that `shutdown` does not close the store under them."""
 
-@contextlib.contextmanager
-def _translated(operation: str) -> Generator[None]:
-    try:
-        yield
-    except (apsw.Error, ValueError, OverflowError) as error:
-        raise translate(error, operation) from error
+    def __init__(self) -> None:
+        self._calls = 0
+        self._none_left: asyncio.Event | None = None
+
+    def __enter__(self) -> None:
+        self._calls += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._calls -= 1
+        if not self._calls and self._none_left is not None:
+            self._none_left.set()
+
+    async def drain(self) -> None:
+        """Return when no call is under way; the caller lets no new one in."""
+        self._none_left = asyncio.Event()
+        if self._calls:
+            await self._none_left.wait()
 
 
 def _refuse_unsupported(consistency: Consistency, unit: WorkUnit | None, operation: str) -> None:

@@ -25,14 +25,16 @@ from patchouli.provider_sqlite.errors import KIND
 from patchouli.provider_sqlite.graph import read_divergence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from patchouli.provider import Clock, Consistency, ReadPlan
+    from patchouli.provider_sqlite.budget import Budget
     from patchouli.provider_sqlite.connection import Connection
 
-ENTITY: Final = """
+ENTITY_WITHIN: Final = """
 SELECT s.frontier, s.frontier_token, e.entity_id, e.head_count,
-       e.version, e.state, e.value, e.parents, e.recorded_at
+       e.version, e.state, iif(octet_length(e.value) <= ?4, e.value, NULL),
+       e.parents, e.recorded_at
 FROM scope s LEFT JOIN entity e ON e.scope_id = s.scope_id AND e.type = ?2 AND e.id = ?3
 WHERE s.text = ?1
 """
@@ -40,9 +42,15 @@ HEADS: Final = """
 SELECT version, state, value, parents, recorded_at FROM version
 WHERE entity_id = ? AND superseded_cursor IS NULL AND unit_id IS NULL ORDER BY version
 """
-VERSIONS: Final = """
-SELECT version, state, value, parents, recorded_at FROM version
-WHERE entity_id = ? AND version IN (SELECT value FROM json_each(?)) AND unit_id IS NULL
+HEADS_WITHIN: Final = """
+SELECT version, state, iif(octet_length(value) <= ?2, value, NULL), parents, recorded_at
+FROM version
+WHERE entity_id = ?1 AND superseded_cursor IS NULL AND unit_id IS NULL ORDER BY version
+"""
+VERSIONS_WITHIN: Final = """
+SELECT version, state, iif(octet_length(value) <= ?3, value, NULL), parents, recorded_at
+FROM version
+WHERE entity_id = ?1 AND version IN (SELECT value FROM json_each(?2)) AND unit_id IS NULL
 """
 
 NOTHING_PUBLISHED: Final = Observation(
@@ -51,19 +59,19 @@ NOTHING_PUBLISHED: Final = Observation(
 
 
 def read(
-    connection: Connection, plan: ReadPlan, *, clock: Clock, walk_limit: int | None = None
+    connection: Connection, plan: ReadPlan, *, clock: Clock, budget: Budget
 ) -> Reading | Unavailable:
     """Return the heads of an entity and what else the plan asks for, all of one snapshot.
 
     Raises:
         DeadlineExceededError: The deadline of the plan has passed.
-        WalkTooLongError: The divergence needs more than `walk_limit` look-ups.
+        OverBudgetError: It costs more than `budget` allows.
     """
     refusal = check_consistency(plan.consistency, clock)
     if refusal is not None:
         return refusal
     key = plan.key
-    cursor = connection.execute(ENTITY, (key.scope, key.type, key.id))
+    cursor = connection.execute(ENTITY_WITHIN, (key.scope, key.type, key.id, budget.value_bytes))
     try:
         row = cursor.fetchone()
         if row is None:
@@ -76,16 +84,16 @@ def read(
                 source=Source.AUTHORITY, frontier=Cursor(frontier), causal_token=CausalToken(token)
             )
         )
-        heads = _heads(connection, entity_id, head_count, row[4:])
+        heads = _heads(connection, entity_id, head_count, row[4:], budget)
         if not plan.base_versions and not plan.with_divergence:
             return Reading(heads=heads, observation=observation)
         if len(heads) == 1 and plan.base_versions == (heads[0].id,) and heads[0].value_json:
             return Reading(heads=heads, observation=observation, bases=heads)  # the usual update
-        bases = _bases(connection, entity_id, heads, plan.base_versions)
+        bases = _bases(connection, entity_id, heads, plan.base_versions, budget)
         divergence = None
         if plan.with_divergence:
             divergence = read_divergence(
-                connection, entity_id, active_ids(heads), ids(bases), walk_limit=walk_limit
+                connection, entity_id, active_ids(heads), ids(bases), budget=budget
             )
         return Reading(heads=heads, observation=observation, bases=bases, divergence=divergence)
     finally:
@@ -117,13 +125,19 @@ def active_ids(heads: Sequence[Version]) -> tuple[VersionId, ...]:
 
 
 def _heads(
-    connection: Connection, entity_id: int | None, head_count: int, inline: VersionRow
+    connection: Connection,
+    entity_id: int | None,
+    head_count: int,
+    inline: VersionRow,
+    budget: Budget,
 ) -> tuple[Version, ...]:
     if entity_id is None or head_count == 0:
         return ()
     if head_count == 1:
+        budget.take(inline[1], inline[2])
         return (version_of(inline),)
-    return tuple(map(version_of, connection.execute(HEADS, (entity_id,))))
+    rows = connection.execute(HEADS_WITHIN, (entity_id, budget.value_bytes))
+    return tuple(_taken(rows, budget))
 
 
 def _bases(
@@ -131,14 +145,25 @@ def _bases(
     entity_id: int | None,
     heads: tuple[Version, ...],
     wanted: tuple[VersionId, ...],
+    budget: Budget,
 ) -> tuple[Version, ...]:
     """Return the versions of `wanted` that are published, in its order and each once."""
     known: dict[str, Version] = {head.id: head for head in heads}
     missing = [version for version in wanted if version not in known]
     if missing and entity_id is not None:
-        rows = connection.execute(VERSIONS, (entity_id, ids_text(missing)))
-        known.update((row[0], version_of(row)) for row in rows)
+        for _ in missing:
+            budget.look_up()
+        rows = connection.execute(
+            VERSIONS_WITHIN, (entity_id, ids_text(missing), budget.value_bytes)
+        )
+        known.update((version.id, version) for version in _taken(rows, budget))
     return _in_order(known, wanted)
+
+
+def _taken(rows: Iterable[VersionRow], budget: Budget) -> Iterator[Version]:
+    for row in rows:
+        budget.take(row[1], row[2])
+        yield version_of(row)
 
 
 def _in_order(known: Mapping[str, Version], wanted: Sequence[VersionId]) -> tuple[Version, ...]:
