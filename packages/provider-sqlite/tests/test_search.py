@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patchouli.provider import (
-    CausalToken,
-    ChangeKind,
-    Commit,
-    Committed,
-    Consistency,
     EntityKey,
     Filter,
-    Hit,
     Operator,
     Order,
-    Page,
-    Position,
     RetrievePlan,
     ScopeText,
-    SystemClock,
-    Version,
-    VersionId,
-    VersionState,
-    holds,
     leaves,
     resolve,
-    sort_key,
-    text_score,
 )
-from patchouli.provider_sqlite import search, search_candidates
-from patchouli.provider_sqlite.commits import Ledger
-from patchouli.provider_sqlite.connection import Disk, open_reader, open_writer, use_wal
+from patchouli.provider_sqlite import search_candidates
 from patchouli.provider_sqlite.index_limits import IndexLimits
-from patchouli.provider_sqlite.index_store import IndexStore, index_path
-from patchouli.provider_sqlite.lifecycle import Chance, start_run
+from patchouli.provider_sqlite.testing.library import SCOPE, Library, filter_of, plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,174 +30,17 @@ if TYPE_CHECKING:
 
     from patchouli.provider import Json
 
-SCOPES = (ScopeText('{"w":"1"}'), ScopeText('{"w":"2"}'))
-TYPES = ("artifact", "knowledge", "relation")
 EXAMPLES = int(os.environ.get("PATCHOULI_EXAMPLES", "25"))
 SMALL = IndexLimits(batch_changes=3, batch_bytes=400)
-
-
-class Library:
-    """A truth with an index that moves only when it is told to, and the heads as plain values."""
-
-    def __init__(self, directory: Path) -> None:
-        self.truth = directory / "db"
-        self.truth.touch()
-        self.connection = open_writer(self.truth, cache_kib=2000, disk=Disk())
-        assert use_wal(self.connection)
-        start_run(self.connection, witness=None, chance=Chance("one", bytes(32)), now_unix_ms=0)
-        self.ledger = Ledger(self.connection, SystemClock())
-        self.heads: dict[EntityKey, tuple[Version, ...]] = {}
-        self.index = IndexStore.build(self.truth, SMALL, Disk())
-        self.reader = open_reader(self.truth, cache_kib=2000, disk=Disk())
-        self.reader.execute("ATTACH ? AS idx", (str(index_path(self.truth)),))
-        self._count = 0
-
-    def put(self, key: EntityKey, values: Sequence[Json | None], recorded_at: int) -> None:
-        """Replace the heads of an entity by heads with these values; None is a tombstone.
-
-        `[None]` is a single tombstone, `["x", None]` a value and a tombstone beside it.
-        """
-        self.put_texts(
-            key,
-            [None if v is None else json.dumps(v, ensure_ascii=False) for v in values],
-            recorded_at,
-        )
-
-    def put_texts(self, key: EntityKey, texts: Sequence[str | None], recorded_at: int) -> None:
-        """Replace the heads of an entity by heads with these JSON texts."""
-        versions: list[Version] = []
-        for offset, text in enumerate(texts):
-            self._count += 1
-            versions.append(
-                Version(
-                    id=VersionId(f"v{self._count:06}"),
-                    state=VersionState.DELETED if text is None else VersionState.ACTIVE,
-                    value_json=text,
-                    parents=(),
-                    recorded_at_unix_ms=recorded_at + offset,
-                )
-            )
-        heads = tuple(version.id for version in versions)
-        commit = Commit(
-            key=key,
-            expected_heads=tuple(head.id for head in self.heads.get(key, ())),
-            new_versions=tuple(versions),
-            head_versions=heads,
-            accepted=heads[0],
-            kind=ChangeKind.UPDATED,
-            causal_token=CausalToken(f"t{self._count}"),
-            event_meta_json="{}",
-            recorded_at_unix_ms=recorded_at,
-        )
-        (result,) = self.ledger.publish([commit])
-        assert isinstance(result, Committed)
-        self.heads[key] = tuple(versions)
-
-    def values(self) -> list[Json]:
-        """Return the values of all active heads."""
-        return [
-            json.loads(head.value_json)
-            for heads in self.heads.values()
-            for head in heads
-            if head.value_json is not None
-        ]
-
-    def index_all(self) -> None:
-        """Build the index and bring it to the frontier."""
-        while self.index.catch_up() or self.index.build_on():
-            pass
-
-    def search(self, plan: RetrievePlan, *, has_index: bool = True) -> Page:
-        page = search.retrieve(self.reader, plan, clock=SystemClock(), has_index=has_index)
-        assert isinstance(page, Page)
-        return page
-
-    def expected(self, plan: RetrievePlan) -> list[Hit]:
-        """Return every hit after `plan.after`, by the definition."""
-        hits = [hit for key in self.heads if (hit := self._hit(key, plan)) is not None]
-        is_descending = plan.order is Order.ID_DESCENDING
-        hits.sort(key=lambda hit: _key(plan.order, hit), reverse=is_descending)
-        if plan.after is None:
-            return hits
-        start = sort_key(plan.order, plan.after)
-        return [
-            hit
-            for hit in hits
-            if (_key(plan.order, hit) < start if is_descending else _key(plan.order, hit) > start)
-        ]
-
-    def _hit(self, key: EntityKey, plan: RetrievePlan) -> Hit | None:
-        if key.scope != plan.scope or (plan.types is not None and key.type not in plan.types):
-            return None
-        if plan.ids is not None and key.id not in plan.ids:
-            return None
-        found: list[tuple[float, int]] = []
-        for head in self.heads[key]:
-            if head.value_json is None:
-                continue
-            value = json.loads(head.value_json)
-            score = 0.0 if plan.text is None else text_score(value, plan.text)
-            if score is not None and all(holds(filter_, value) for filter_ in plan.filters):
-                found.append((score, head.recorded_at_unix_ms))
-        if not found:
-            return None
-        return Hit(
-            key=key,
-            heads=tuple(sorted(self.heads[key], key=lambda head: head.id)),
-            score=max(score for score, _ in found),
-            recorded_at_unix_ms=max(at for _, at in found),
-        )
-
-    def close(self) -> None:
-        self.reader.close()
-        self.index.close()
-        self.connection.close()
-
-
-def _position(hit: Hit) -> Position:
-    return Position(
-        score=hit.score,
-        recorded_at_unix_ms=hit.recorded_at_unix_ms,
-        type=hit.key.type,
-        id=hit.key.id,
-    )
-
-
-def _key(order: Order, hit: Hit) -> tuple[int | float | str, ...]:
-    return sort_key(order, _position(hit))
+SCOPES = (SCOPE, ScopeText('{"w":"2"}'))
+TYPES = ("artifact", "knowledge", "relation")
 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
-    library = Library(tmp_path)
+    library = Library(tmp_path / "db", limits=SMALL)
     yield library
     library.close()
-
-
-def plan_of(
-    scope: ScopeText = SCOPES[0],
-    *,
-    text: str | None = None,
-    filters: tuple[Filter, ...] = (),
-    order: Order = Order.ID_ASCENDING,
-    limit: int = 100,
-    types: tuple[str, ...] | None = None,
-    ids: frozenset[str] | None = None,
-    after: Position | None = None,
-    limit_bytes: int = 2**30,
-) -> RetrievePlan:
-    return RetrievePlan(
-        scope=scope,
-        consistency=Consistency(),
-        order=order,
-        limit=limit,
-        limit_bytes=limit_bytes,
-        types=types,
-        ids=ids,
-        text=text,
-        filters=filters,
-        after=after,
-    )
 
 
 PIECES = (
@@ -268,7 +93,7 @@ class Corpus:
             self._chance.choice(SCOPES), self._chance.choice(TYPES), self._chance.choice(ids)
         )
 
-    def values(self) -> list[Json | None]:
+    def values(self) -> list[Json]:
         """Return what the heads of an entity hold: mostly one value."""
         kind = self._chance.randrange(10)
         if kind == 0:
@@ -331,11 +156,7 @@ class Corpus:
             operand = float(operand)
         elif self._chance.random() < 0.1:
             operand = self.value()
-        return Filter(
-            pointer=pointer,
-            operator=operator,
-            operand_json=json.dumps(operand, ensure_ascii=False, separators=(",", ":")),
-        )
+        return filter_of(pointer, operator, operand)
 
     def plan(self, stored: Sequence[Json]) -> RetrievePlan:
         text = self.needle(stored) if self._chance.random() < 0.6 else None
@@ -368,7 +189,7 @@ def test_an_index_anywhere_answers_what_the_heads_say(
     tmp_path_factory: pytest.TempPathFactory, chance: Random, few: int
 ) -> None:
     corpus = Corpus(chance)
-    library = Library(tmp_path_factory.mktemp("library"))
+    library = Library(tmp_path_factory.mktemp("library") / "db", limits=SMALL)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(search_candidates, "FEW", few)
@@ -379,11 +200,11 @@ def test_an_index_anywhere_answers_what_the_heads_say(
                 elif step <= 2:
                     library.index.catch_up()
                 else:
-                    library.put(corpus.key(), corpus.values(), chance.randint(0, 5))
+                    library.put(corpus.key(), corpus.values(), recorded_at=chance.randint(0, 5))
             if chance.random() < 0.7:
                 library.index_all()
                 for _ in range(chance.choice((0, 0, 3))):
-                    library.put(corpus.key(), corpus.values(), chance.randint(0, 5))
+                    library.put(corpus.key(), corpus.values(), recorded_at=chance.randint(0, 5))
             stored = library.values()
             for _ in range(30):
                 _check_pages(library, corpus.plan(stored))
@@ -394,26 +215,197 @@ def test_an_index_anywhere_answers_what_the_heads_say(
 def _check_pages(library: Library, plan: RetrievePlan) -> None:
     """Walk through the pages; each holds the next expected hits and says whether more follow."""
     expected = library.expected(plan)
-    after = plan.after
-    while True:
-        page = library.search(plan_like(plan, after=after))
+    for page in library.walk(plan):
         assert list(page.hits) == expected[: plan.limit]
         assert page.has_more == (len(expected) > plan.limit)
         expected = expected[plan.limit :]
-        if not page.hits or not page.has_more:
-            return
-        after = _position(page.hits[-1])
 
 
-def plan_like(plan: RetrievePlan, *, after: Position | None) -> RetrievePlan:
-    return plan_of(
-        plan.scope,
-        text=plan.text,
-        filters=plan.filters,
-        order=plan.order,
-        limit=plan.limit,
-        types=plan.types,
-        ids=plan.ids,
-        after=after,
-        limit_bytes=plan.limit_bytes,
-    )
+def entity(name: str, type_: str = "knowledge", scope: ScopeText = SCOPE) -> EntityKey:
+    return EntityKey(scope, type_, name)
+
+
+HOSTILE = (
+    'say "hi"', "50%", "a_b", "50% off_*", "C:\\temp\\x", "it's", "a NEAR b", "NEAR(a b)",
+    "x AND y", "(a OR b)", "a*", "^a", "-a", "a:b", "{a}", "--", "; DROP TABLE entity", "a\nb",
+    "tab\there", "e\u0301", "🙂🙃", "👩‍👩‍👧", "\u202ertl", "\ufeff", "\uffff", "\x7f", "\x01",
+    "\x1b[1m",
+    "nul\x00nul", "\x1f", "a\x1fb", "\x1c", "\x1d", "\x1e",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("needle", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_signs_of_any_language_are_literal(
+    library: Library, needle: str, *, is_indexed: bool
+) -> None:
+    library.put(entity("whole"), [{"text": f"xx {needle} yy"}])
+    library.put(entity("name"), [{needle: 1}])
+    library.put(entity("element"), [["k", needle]])
+    library.put(entity("apart"), [["xx", *needle, "yy"]])
+    library.put(entity("other"), [{"text": "something else altogether"}])
+    if is_indexed:
+        library.index_all()
+
+    for order in Order:
+        plan = plan_of(text=needle, order=order)
+        assert list(library.search(plan).hits) == library.expected(plan)
+    for operator in (Operator.CONTAINS, Operator.EQUAL, Operator.GREATER_OR_EQUAL):
+        for pointer in ("/text", "/0", "/1"):
+            plan = plan_of(filters=(filter_of(pointer, operator, needle),))
+            assert list(library.search(plan).hits) == library.expected(plan)
+
+
+def test_a_match_never_spans_two_leaves(library: Library) -> None:
+    library.put(entity("apart"), [["数", "据", "ab", "cd", "п", "и", "é", "e"]])
+    library.put(entity("together"), [["数据", "abcd", "пи", "ée"]])
+    library.index_all()
+
+    for needle in ("数据", "bc", "abcd", "пи", "ée"):
+        assert library.ids(plan_of(text=needle)) == ["together"]
+
+
+def test_a_needle_of_a_hundred_thousand_letters_is_found(library: Library) -> None:
+    long = "".join(chr(97 + i * i % 23) + "数据茶"[i % 3] for i in range(50_000))
+    library.put(entity("long"), [{"text": f"<{long}>"}])
+    library.put(entity("nearly"), [{"text": f"<{long[:-1]}>"}])
+    library.index_all()
+
+    assert library.ids(plan_of(text=long, order=Order.RELEVANCE)) == ["long"]
+    assert library.ids(plan_of(filters=(filter_of("/text", Operator.EQUAL, f"<{long}>"),))) == [
+        "long"
+    ]
+
+
+def test_thirty_thousand_ids_restrict(library: Library) -> None:
+    for name in ("a", "b", "c\x00", "d"):
+        library.put(entity(name), [{"text": "window"}])
+    library.index_all()
+    many = frozenset(f"none-{n}" for n in range(30_000)) | {"b", "c\x00"}
+
+    assert library.ids(plan_of(ids=many)) == ["b", "c\x00"]
+    assert library.ids(plan_of(ids=many, text="window", order=Order.RELEVANCE)) == ["b", "c\x00"]
+
+
+def test_a_thousand_filters_all_hold(library: Library) -> None:
+    value: dict[str, Json] = {f"m{n}": n for n in range(1000)}
+    library.put(entity("all"), [value])
+    library.put(entity("one differs"), [value | {"m999": -1}])
+    library.index_all()
+
+    filters = tuple(filter_of(f"/m{n}", Operator.EQUAL, n) for n in range(1000))
+    assert library.ids(plan_of(filters=filters)) == ["all"]
+    filters = tuple(filter_of(f"/m{n}", Operator.LESS_OR_EQUAL, n) for n in range(1000))
+    assert library.ids(plan_of(filters=filters)) == ["all", "one differs"]
+
+
+def test_deep_values_and_long_pointers(library: Library) -> None:
+    deep: Json = "bottom"
+    for _ in range(400):
+        deep = {"d": [deep]}
+    library.put(entity("deep"), [deep])
+    library.index_all()
+
+    pointer = "/d/0" * 400
+    assert library.ids(plan_of(filters=(filter_of(pointer, Operator.EQUAL, "bottom"),))) == ["deep"]
+    assert library.ids(plan_of(filters=(filter_of(pointer + "/d", Operator.EQUAL, 1),))) == []
+    assert library.ids(plan_of(text="bottom")) == ["deep"]
+
+
+@pytest.mark.parametrize(
+    ("pointer", "expected"),
+    [
+        ("/a~1b", ["slash"]),
+        ("/m~0n", ["tilde"]),
+        ("/~01", ["tilde one"]),
+        ("/", ["empty"]),
+        ("/x y", ["space"]),
+        ("/0", ["array", "index as a name"]),
+        ("/00", []),
+        ("/-", []),
+        ("/01", []),
+        ('/q"', ["quote"]),
+        ("/$", ["dollar"]),
+        ("/n\n", ["line"]),
+        ("/é", ["accent"]),
+        ("/a.b", ["dot"]),
+        ("/a[0]", ["bracket"]),
+    ],
+)
+def test_pointers_name_members_as_they_are(
+    library: Library, pointer: str, expected: list[str]
+) -> None:
+    names = {
+        "slash": "a/b", "tilde": "m~n", "tilde one": "~1", "empty": "", "space": "x y",
+        "index as a name": "0", "quote": 'q"', "dollar": "$", "line": "n\n", "accent": "é",
+        "dot": "a.b", "bracket": "a[0]",
+    }  # fmt: skip
+    for id_, name in names.items():
+        library.put(entity(id_), [{name: 7}])
+    library.put(entity("array"), [[7.0]])
+    library.index_all()
+
+    for operator in (Operator.EQUAL, Operator.LESS_OR_EQUAL, Operator.NOT_EQUAL):
+        operand = 8 if operator is Operator.NOT_EQUAL else 7
+        plan = plan_of(filters=(filter_of(pointer, operator, operand),))
+        assert library.ids(plan) == expected
+
+
+def test_other_scopes_and_history_change_nothing(library: Library) -> None:
+    library.put(entity("a"), [{"text": "the old word"}], recorded_at=1)
+    library.put(entity("b"), [{"text": "a window seat"}], recorded_at=2)
+    library.put(entity("c"), [{"text": "window window"}], recorded_at=3)
+    library.index_all()
+    plan = plan_of(text="window", order=Order.RELEVANCE)
+    before = library.search(plan).hits
+
+    for n in range(50):
+        library.put(entity(f"x{n}", scope=SCOPES[1]), [{"text": "window " * (n % 7 + 1), "n": n}])
+        library.put(entity("a"), [{"text": f"word {n}"}], recorded_at=n)
+    library.index_all()
+
+    assert library.search(plan).hits == before
+    assert library.ids(plan_of(text="old word")) == []
+
+
+def test_a_page_ends_at_its_byte_bound_with_at_least_one_hit(library: Library) -> None:
+    for n in range(6):
+        library.put(entity(f"e{n}"), [{"text": "茶" * 100}], recorded_at=n)
+    library.index_all()
+    size = len('{"text":""}') + 300
+
+    for bound, length in ((1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (6 * size, 6)):
+        page = library.search(plan_of(order=Order.NEWEST, limit_bytes=bound))
+        assert len(page.hits) == length
+        assert page.has_more == (length < 6)
+
+
+def test_vacuum_changes_no_hit(library: Library) -> None:
+    for n in range(40):
+        library.put(entity(f"e{n}"), [{"text": f"tea number {n}", "n": n % 5}], recorded_at=n)
+    for n in range(0, 40, 3):
+        library.put(entity(f"e{n}"), [None])
+    library.index_all()
+    plans = [
+        plan_of(text="tea", order=Order.RELEVANCE),
+        plan_of(filters=(filter_of("/n", Operator.EQUAL, 2),)),
+    ]
+    before = [library.search(plan).hits for plan in plans]
+
+    library.connection.execute("VACUUM")
+
+    assert [library.search(plan).hits for plan in plans] == before
+
+
+def test_an_interrupted_retrieval_says_so_and_leaves_the_reader_usable(library: Library) -> None:
+    for n in range(30):
+        library.put(entity(f"e{n}"), [{"text": "tea", "n": n}])
+    library.index_all()
+    reader = cast("apsw.Connection", library.reader)
+    reader.set_progress_handler(lambda: True, 100)
+
+    with pytest.raises(apsw.InterruptError):
+        library.search(plan_of(text="e", order=Order.RELEVANCE))
+
+    reader.set_progress_handler(None)
+    assert len(library.ids(plan_of(text="e", order=Order.RELEVANCE))) == 30

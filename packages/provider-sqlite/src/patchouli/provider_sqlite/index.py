@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 
 _LONGEST_RETRY_SECONDS: Final = 60.0
 
-# What says that the file, not the disk, is at fault. Our statements are constant, so SQLError means
-# that the tables are not those we created.
-_DAMAGE: Final = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.ConstraintError)
+# What says that the file, not the disk, is at fault.
+_DAMAGE: Final = (apsw.CorruptError, apsw.NotADBError)
+# The statements of the thread are constant, so these mean that the tables are not those we made.
+_DISAGREEMENT: Final = (apsw.SQLError, apsw.ConstraintError, apsw.MismatchError)
 
 
 class Index:
@@ -156,8 +157,9 @@ class Index:
         if wanted:
             try:
                 connection.execute("ATTACH ? AS idx", (str(index_path(self._truth)),))
-            except apsw.Error:
-                self._condemn(wanted)
+            except apsw.Error as error:
+                if isinstance(error, _DAMAGE):
+                    self._condemn(wanted)
                 return 0
             self._attached[connection] = wanted
         return wanted
@@ -190,7 +192,7 @@ class Index:
                     store = self._with_store(store)
                     self._wait_for_work(self._take_step(store))
                     failures = 0
-                except _DAMAGE:
+                except (*_DAMAGE, *_DISAGREEMENT):
                     self._drop(store)
                     store = None
                     self._condemn(self._generation)
@@ -221,9 +223,11 @@ class Index:
             store = IndexStore.open(self._truth, self._limits, self._disk)
         if store is None:
             store = IndexStore.build(self._truth, self._limits, self._disk)
+        frontier = store.read_frontier()
         with self._changed:
             self._generation += 1
             self._is_damaged = False
+            self._frontier = max(self._frontier, frontier)
             self._publish(store)
         return store
 
@@ -233,11 +237,12 @@ class Index:
             wants_checkpoint, self._wants_checkpoint = self._wants_checkpoint, False
         if wants_checkpoint:
             store.checkpoint()
-        has_more = store.catch_up() or store.build_on()
+        # Both in each step: neither may keep the other from its turn.
+        has_caught_up, is_building = store.catch_up(), store.build_on()
         with self._changed:
             self._is_stuck = False
             self._publish(store)
-        return has_more
+        return has_caught_up or is_building
 
     def _publish(self, store: IndexStore) -> None:
         self._watermark = store.state.watermark

@@ -189,8 +189,6 @@ def leaves_asked(operand: Json) -> Iterator[tuple[str, list[str]]]:
 
 
 def _spellings(leaf: str) -> list[str]:
-    if len(leaf) > WHOLE_LEAF:
-        return [_cut(leaf), leaf]
     spellings = {leaf}
     number = _number_or_none(leaf)
     if number is not None:
@@ -200,6 +198,7 @@ def _spellings(leaf: str) -> list[str]:
             spellings.add(json.dumps(float(number)))
         if number == 0:
             spellings.update(("0.0", "-0.0"))
+    spellings.update([_cut(spelling) for spelling in spellings if len(spelling) > WHOLE_LEAF])
     return sorted(spellings)
 
 

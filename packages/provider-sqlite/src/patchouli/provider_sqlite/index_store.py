@@ -157,6 +157,11 @@ class IndexStore:
         self.state = self.state._replace(built_through=built)
         return built < ALL_BUILT
 
+    def read_frontier(self) -> int:
+        """Return the cursor of the newest change of the truth."""
+        frontier, _ = self._connection.execute(_HEAD).fetchone() or (0, None)
+        return frontier
+
     def checkpoint(self) -> None:
         """Move the log of the index into its file."""
         self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)

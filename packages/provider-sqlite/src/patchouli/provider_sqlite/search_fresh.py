@@ -50,9 +50,9 @@ def find_fresh(snapshot: Snapshot, wanted: Wanted) -> Iterator[Found]:
     is_plain = plan.text is None and not plan.filters
     condition, bindings = search_filters.conditions(plan.filters, "e.value")
     if plan.text is not None:
-        text_condition, text_bindings = _text_condition(plan.text)
-        condition += text_condition
-        bindings |= text_bindings
+        text, needle = text_condition(plan.text)
+        condition += text
+        bindings |= needle
     sql = _ENTITIES.format(value="NULL" if is_plain else "e.value", condition=condition)
     rows = snapshot.connection.execute(
         sql, bindings | {"fresh": number_array(list(snapshot.fresh))}
@@ -84,10 +84,10 @@ def matching_score(wanted: Wanted, value_json: str) -> float | None:
     return score
 
 
-def _text_condition(text: str) -> tuple[str, Bindings]:
+def text_condition(text: str) -> tuple[str, Bindings]:
     """Return a condition that every value in which `text` occurs fulfils, or an empty one."""
     needle = fold(text)
-    if set(needle) <= _NUMERIC or not all(map(_stands_for_itself, needle)):
+    if set(needle) <= _NUMERIC or not all(map(stands_for_itself, needle)):
         return "", {}
     return (
         f" AND (instr(lower(e.value), :needle) OR {_FOLDS_TO_ASCII} OR {_HAS_ESCAPES})",
@@ -95,7 +95,7 @@ def _text_condition(text: str) -> tuple[str, Bindings]:
     )
 
 
-def _stands_for_itself(character: str) -> bool:
+def stands_for_itself(character: str) -> bool:
     """Return whether canonical JSON text shows the folded character wherever a value holds it.
 
     ASCII letters do after SQLite's `lower`, other letters only if they have no case.

@@ -1,0 +1,232 @@
+"""A truth with an index whose position a test decides, and what retrievals have to answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from patchouli.provider import (
+    CausalToken,
+    ChangeKind,
+    Commit,
+    Committed,
+    Consistency,
+    EntityKey,
+    Filter,
+    Hit,
+    Operator,
+    Order,
+    Page,
+    Position,
+    RetrievePlan,
+    ScopeText,
+    SystemClock,
+    Version,
+    VersionId,
+    VersionState,
+    holds,
+    sort_key,
+    text_score,
+)
+from patchouli.provider_sqlite import search
+from patchouli.provider_sqlite.commits import Ledger
+from patchouli.provider_sqlite.connection import Disk, open_reader, open_writer, use_wal
+from patchouli.provider_sqlite.index_limits import IndexLimits
+from patchouli.provider_sqlite.index_store import IndexStore, index_path
+from patchouli.provider_sqlite.lifecycle import Chance, start_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from patchouli.provider import Json
+    from patchouli.provider_sqlite.connection import Connection
+
+SCOPE: Final = ScopeText('{"w":"1"}')
+_CACHE_KIB: Final = 2000
+
+
+def plan_of(
+    scope: ScopeText = SCOPE,
+    *,
+    text: str | None = None,
+    filters: tuple[Filter, ...] = (),
+    order: Order = Order.ID_ASCENDING,
+    limit: int = 100,
+    limit_bytes: int = 1 << 30,
+    types: tuple[str, ...] | None = None,
+    ids: frozenset[str] | None = None,
+) -> RetrievePlan:
+    """Return the plan of a first page."""
+    return RetrievePlan(
+        scope=scope,
+        consistency=Consistency(),
+        order=order,
+        limit=limit,
+        limit_bytes=limit_bytes,
+        types=types,
+        ids=ids,
+        text=text,
+        filters=filters,
+    )
+
+
+def filter_of(pointer: str, operator: Operator, operand: Json) -> Filter:
+    """Return a filter with its operand as canonical text."""
+    return Filter(pointer=pointer, operator=operator, operand_json=_text(operand))
+
+
+def position_of(hit: Hit) -> Position:
+    """Return where a hit stands, for a page after it."""
+    return Position(
+        score=hit.score,
+        recorded_at_unix_ms=hit.recorded_at_unix_ms,
+        type=hit.key.type,
+        id=hit.key.id,
+    )
+
+
+class Library:
+    """A truth, what it holds as plain values, and a reader with the index attached."""
+
+    def __init__(self, truth: Path, *, limits: IndexLimits | None = None) -> None:
+        self.truth = truth
+        self.limits = limits or IndexLimits()
+        truth.touch(mode=0o600)
+        self.connection: Connection = open_writer(truth, cache_kib=_CACHE_KIB, disk=Disk())
+        use_wal(self.connection)
+        chance = Chance("one", bytes(32))
+        start_run(self.connection, witness=None, chance=chance, now_unix_ms=0)
+        self._ledger = Ledger(self.connection, SystemClock())
+        self.heads: dict[EntityKey, tuple[Version, ...]] = {}
+        self.index = IndexStore.build(truth, self.limits, Disk())
+        self.reader = self.open_reader()
+        self.reader.execute("ATTACH ? AS idx", (str(index_path(truth)),))
+        self._count = 0
+
+    @property
+    def frontier(self) -> int:
+        """The cursor of the last change."""
+        return self._ledger.last_cursor
+
+    def open_reader(self) -> Connection:
+        """Return another reading connection to the truth."""
+        return open_reader(self.truth, cache_kib=_CACHE_KIB, disk=Disk())
+
+    def put(self, key: EntityKey, values: Sequence[Json], *, recorded_at: int = 0) -> None:
+        """Replace the heads of an entity by heads with these values; None is a tombstone.
+
+        `[None]` is a single tombstone, `["x", None]` a value with a tombstone beside it.
+        """
+        self.put_all([(key, values, recorded_at)])
+
+    def put_all(self, entities: Sequence[tuple[EntityKey, Sequence[Json], int]]) -> None:
+        """Replace the heads of several entities, each with its time, in one transaction."""
+        commits: list[Commit] = []
+        for key, values, recorded_at in entities:
+            versions = [
+                self._version(value, recorded_at + offset) for offset, value in enumerate(values)
+            ]
+            heads = tuple(version.id for version in versions)
+            commits.append(
+                Commit(
+                    key=key,
+                    expected_heads=tuple(head.id for head in self.heads.get(key, ())),
+                    new_versions=tuple(versions),
+                    head_versions=heads,
+                    accepted=heads[0],
+                    kind=ChangeKind.UPDATED,
+                    causal_token=CausalToken(f"t-{heads[0]}"),
+                    event_meta_json="{}",
+                    recorded_at_unix_ms=recorded_at,
+                )
+            )
+            self.heads[key] = tuple(versions)
+        for result in self._ledger.publish(commits):
+            if not isinstance(result, Committed):
+                raise AssertionError(result)
+
+    def values(self) -> list[Json]:
+        """Return the values of all active heads."""
+        return [
+            json.loads(head.value_json)
+            for heads in self.heads.values()
+            for head in heads
+            if head.value_json is not None
+        ]
+
+    def index_all(self) -> None:
+        """Build the index and bring it to the frontier."""
+        while any((self.index.catch_up(), self.index.build_on())):
+            pass
+
+    def search(self, plan: RetrievePlan, *, has_index: bool = True) -> Page:
+        """Return the page of `plan`."""
+        page = search.retrieve(self.reader, plan, clock=SystemClock(), has_index=has_index)
+        if not isinstance(page, Page):
+            raise TypeError(page)
+        return page
+
+    def ids(self, plan: RetrievePlan) -> list[str]:
+        """Return the ids of the page of `plan`."""
+        return [hit.key.id for hit in self.search(plan).hits]
+
+    def walk(self, plan: RetrievePlan) -> Iterator[Page]:
+        """Return the page of `plan` and all that follow it."""
+        while True:
+            page = self.search(plan)
+            yield page
+            if not page.has_more:
+                return
+            plan = replace(plan, after=position_of(page.hits[-1]))
+
+    def expected(self, plan: RetrievePlan) -> list[Hit]:
+        """Return every hit of `plan`, whatever the page, by the definition of a match."""
+        hits = [hit for key in self.heads if (hit := self._hit(key, plan)) is not None]
+        return sorted(
+            hits,
+            key=lambda hit: sort_key(plan.order, position_of(hit)),
+            reverse=plan.order is Order.ID_DESCENDING,
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.reader.close()
+        self.index.close()
+        self.connection.close()
+
+    def _version(self, value: Json, recorded_at: int) -> Version:
+        self._count += 1
+        return Version(
+            id=VersionId(f"v{self._count:07}"),
+            state=VersionState.DELETED if value is None else VersionState.ACTIVE,
+            value_json=None if value is None else _text(value),
+            parents=(),
+            recorded_at_unix_ms=recorded_at,
+        )
+
+    def _hit(self, key: EntityKey, plan: RetrievePlan) -> Hit | None:
+        if key.scope != plan.scope or (plan.types is not None and key.type not in plan.types):
+            return None
+        if plan.ids is not None and key.id not in plan.ids:
+            return None
+        found: list[tuple[float, int]] = []
+        for head in self.heads[key]:
+            if head.value_json is not None:
+                value = json.loads(head.value_json)
+                score = 0.0 if plan.text is None else text_score(value, plan.text)
+                if score is not None and all(holds(filter_, value) for filter_ in plan.filters):
+                    found.append((score, head.recorded_at_unix_ms))
+        if not found:
+            return None
+        return Hit(
+            key=key,
+            heads=tuple(sorted(self.heads[key], key=lambda head: head.id)),
+            score=max(score for score, _ in found),
+            recorded_at_unix_ms=max(at for _, at in found),
+        )
+
+
+def _text(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
