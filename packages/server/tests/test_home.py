@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,8 +24,12 @@ def test_the_documents_are_the_shipped_ones(folder: Path) -> None:
 def test_a_crash_while_writing_leaves_no_half_document(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    sync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)

@@ -55,6 +55,11 @@ async def serve_daemon(settings: Settings, log: Log) -> None:
     os.umask(0o077)
     stop = Stop()
     stop.listen_to_signals()
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: log.error(
+            "loop.failed", error=context.get("exception"), place=context["message"]
+        )
+    )
     async with open_daemon(settings, stop=stop, log=log) as daemon:
         _settle()
         await daemon.serve(lambda: _say(READY.format(settings.endpoint)))

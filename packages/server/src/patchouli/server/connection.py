@@ -172,8 +172,11 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Answer what was begun, then close; lines that are still waiting are refused."""
+        """Answer what was begun and the lines that are waiting, read no more, then close."""
         self._is_ending = True
+        if self._transport is not None and self._is_reading and not self._transport.is_closing():
+            self._is_reading = False
+            self._transport.pause_reading()
         self._pump()
 
     def abort(self) -> None:

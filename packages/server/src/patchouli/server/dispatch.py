@@ -101,6 +101,9 @@ class Dispatcher:
                 raise RpcError(ErrorCode.OVERLOADED, "the daemon is stopping", retryable=True)
         except RpcError as error:
             return error_line(error.request_id if request_id is None else request_id, error)
+        except Exception as error:
+            self._log.error("request.failed", error=error, request=type(frame).__name__)
+            return error_line(request_id, INTERNAL)
         return self._answer(operation, session, parsed, deadline, request_id), operation
 
     def _row(self, session: Session, name: str) -> tuple[Method[Any], Operation]:
