@@ -110,11 +110,11 @@ async def open_daemon(settings: Settings, *, stop: Stop, log: Log) -> AsyncGener
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return the fastest loop of this platform: that of uvloop, where there is one."""
-    if IS_WINDOWS:
+    """Return the loop of uvloop, or where there is none that of the standard library."""
+    try:
+        import uvloop  # noqa: PLC0415 -- does not exist on Windows
+    except ImportError:
         return asyncio.new_event_loop()
-    import uvloop  # noqa: PLC0415 -- does not exist on Windows
-
     return uvloop.new_event_loop()
 
 
