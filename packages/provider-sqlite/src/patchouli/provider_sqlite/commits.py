@@ -281,9 +281,14 @@ class _Group:
         entity_id = state.entity_id
         if entity_id is None:
             self.last_entity = entity_id = self.last_entity + 1
-        heads.replace(
-            self._connection, commit, state, scope_id=scope_id, entity_id=entity_id, cursor=cursor
-        )
+        heads.Replacement(
+            connection=self._connection,
+            commit=commit,
+            state=state,
+            scope_id=scope_id,
+            entity_id=entity_id,
+            cursor=cursor,
+        ).carry_out()
         bulk.append_changes(self._connection, [(cursor, scope_id, entity_id, commit)])
         self._frontiers[scope_id] = (cursor, commit.causal_token)
         return Committed(cursor=Cursor(cursor))

@@ -40,9 +40,9 @@ WHERE entity_id = ?1 AND version IN (SELECT value FROM json_each(?2))
 def read_divergence(
     connection: Connection,
     entity_id: int | None,
+    *,
     heads: Sequence[VersionId],
     bases: Sequence[VersionId],
-    *,
     budget: Budget,
 ) -> Divergence | None:
     """Return the divergence of `heads` and `bases`, None if the two are the same set.

@@ -15,6 +15,7 @@ were superseded by the change that published them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from patchouli.provider import MisuseError, VersionState
@@ -22,8 +23,6 @@ from patchouli.provider_sqlite.codec import ids_text, state_number
 from patchouli.provider_sqlite.errors import KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from patchouli.provider import Commit, Version
     from patchouli.provider_sqlite.connection import Connection
 
@@ -65,10 +64,10 @@ SELECT entity_id, version, published_cursor, ordinal, ?2, ?3, state, parents, re
 FROM entity WHERE entity_id = ?1
 """
 INLINE_FROM_ROW: Final = """
-UPDATE entity SET changed_cursor = ?3, head_count = 1, version = v.version,
+UPDATE entity SET changed_cursor = ?2, head_count = 1, version = v.version,
     published_cursor = v.published_cursor, ordinal = v.ordinal, state = v.state,
     parents = v.parents, recorded_at = v.recorded_at, value = v.value
-FROM version v WHERE entity.entity_id = ?1 AND v.entity_id = ?1 AND v.version = ?2
+FROM version v WHERE entity.entity_id = ?1 AND v.entity_id = ?1 AND v.version = ?3
 """
 DELETE_ROW: Final = "DELETE FROM version WHERE entity_id = ? AND version = ?"
 SUPERSEDE: Final = """
@@ -150,90 +149,75 @@ def require_known(connection: Connection, commit: Commit, state: EntityState) ->
         raise misuse("a parent is unknown or a new version exists already")
 
 
-def replace(
-    connection: Connection,
-    commit: Commit,
-    state: EntityState,
-    *,
-    scope_id: int,
-    entity_id: int,
-    cursor: int,
-) -> None:
-    """Make the heads of `commit` the heads of the entity as of `cursor`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """The heads of `commit` on their way to becoming the heads of the entity as of `cursor`.
 
-    `entity_id` is the row of the entity, also if it has to be created. A failure leaves the
+    `entity_id` is the row of the entity, also if that is yet to be created. A failure leaves the
     transaction half done; the caller rolls it back.
     """
-    heads = frozenset(commit.head_versions)
-    rows = list(enumerate(commit.new_versions))
-    inline = next((row for row in rows if heads == frozenset((row[1].id,))), None)
-    if state.entity_id is None:
-        _create(connection, commit, scope_id, entity_id, cursor, inline)
-    else:
-        _leave_old_heads(connection, commit, state, entity_id=entity_id, cursor=cursor)
-        _move_entity(connection, commit, state, entity_id, cursor, inline)
-    superseded = (cursor, commit.recorded_at_unix_ms)
-    for ordinal, version in rows:
-        if inline is None or version is not inline[1]:
-            fate = (None, None) if version.id in heads else superseded
-            connection.execute(
-                INSERT_ROW, (entity_id, version.id, cursor, ordinal, *fate, *_content(version))
-            )
 
+    connection: Connection
+    commit: Commit
+    state: EntityState
+    scope_id: int
+    entity_id: int
+    cursor: int
 
-def _create(
-    connection: Connection,
-    commit: Commit,
-    scope_id: int,
-    entity_id: int,
-    cursor: int,
-    inline: tuple[int, Version] | None,
-) -> None:
-    key = (entity_id, scope_id, commit.key.type, commit.key.id, cursor)
-    if inline is None:
-        connection.execute(INSERT_SEVERAL, (*key, len(commit.head_versions)))
-    else:
-        ordinal, version = inline
-        connection.execute(INSERT_SINGLE, (*key, version.id, ordinal, *_content(version)))
+    def carry_out(self) -> None:
+        """Write the row of the entity and the rows of its versions."""
+        heads = frozenset(self.commit.head_versions)
+        new = list(enumerate(self.commit.new_versions))
+        inline = next((row for row in new if heads == frozenset((row[1].id,))), None)
+        if self.state.entity_id is None:
+            self._create(inline)
+        else:
+            self._leave_old_heads()
+            self._move_entity(inline)
+        superseded = (self.cursor, self.commit.recorded_at_unix_ms)
+        for ordinal, version in new:
+            if inline is None or version is not inline[1]:
+                fate = (None, None) if version.id in heads else superseded
+                key = (self.entity_id, version.id, self.cursor, ordinal)
+                self.connection.execute(INSERT_ROW, (*key, *fate, *_content(version)))
 
+    def _create(self, inline: tuple[int, Version] | None) -> None:
+        name = self.commit.key
+        key = (self.entity_id, self.scope_id, name.type, name.id, self.cursor)
+        if inline is None:
+            self.connection.execute(INSERT_SEVERAL, (*key, len(self.commit.head_versions)))
+        else:
+            ordinal, version = inline
+            self.connection.execute(INSERT_SINGLE, (*key, version.id, ordinal, *_content(version)))
 
-def _move_entity(
-    connection: Connection,
-    commit: Commit,
-    state: EntityState,
-    entity_id: int,
-    cursor: int,
-    inline: tuple[int, Version] | None,
-) -> None:
-    """Bring the row of an existing entity to the new heads."""
-    if inline is not None:
-        ordinal, version = inline
-        content = (version.id, ordinal, *_content(version))
-        connection.execute(UPDATE_SINGLE, (entity_id, cursor, *content))
-    elif len(commit.head_versions) > 1:
-        connection.execute(UPDATE_SEVERAL, (entity_id, cursor, len(commit.head_versions)))
-    elif len(state.heads) > 1:  # one of the present heads stays alone
-        head = next(iter(commit.head_versions))
-        connection.execute(INLINE_FROM_ROW, (entity_id, head, cursor))
-        connection.execute(DELETE_ROW, (entity_id, head))
-    else:
-        connection.execute(UPDATE_CURSOR, (entity_id, cursor))
+    def _leave_old_heads(self) -> None:
+        """Mark the heads that go, and give a row to an inline head that does not stay alone."""
+        heads, now = self.state.heads, (self.cursor, self.commit.recorded_at_unix_ms)
+        leaving = heads.difference(self.commit.head_versions)
+        if len(heads) > 1:
+            if leaving:
+                self.connection.execute(SUPERSEDE, (self.entity_id, ids_text(leaving), *now))
+        elif leaving:
+            self.connection.execute(ROW_FROM_INLINE, (self.entity_id, *now))
+        elif heads and len(self.commit.head_versions) > 1:
+            self.connection.execute(ROW_FROM_INLINE, (self.entity_id, None, None))
 
-
-def _leave_old_heads(
-    connection: Connection, commit: Commit, state: EntityState, *, entity_id: int, cursor: int
-) -> None:
-    """Mark the heads that go, and give rows to an inline head that does not stay alone."""
-    leaving: Collection[str] = state.heads.difference(commit.head_versions)
-    if len(state.heads) > 1:
-        if leaving:
-            connection.execute(
-                SUPERSEDE, (entity_id, ids_text(leaving), cursor, commit.recorded_at_unix_ms)
-            )
-    elif leaving:
-        connection.execute(ROW_FROM_INLINE, (entity_id, cursor, commit.recorded_at_unix_ms))
-    elif state.heads and len(commit.head_versions) > 1:
-        connection.execute(ROW_FROM_INLINE, (entity_id, None, None))
+    def _move_entity(self, inline: tuple[int, Version] | None) -> None:
+        """Bring the row of an existing entity to the new heads."""
+        key = (self.entity_id, self.cursor)
+        heads = self.commit.head_versions
+        if inline is not None:
+            ordinal, version = inline
+            content = (version.id, ordinal, *_content(version))
+            self.connection.execute(UPDATE_SINGLE, (*key, *content))
+        elif len(heads) > 1:
+            self.connection.execute(UPDATE_SEVERAL, (*key, len(heads)))
+        elif len(self.state.heads) > 1:  # one of the present heads stays alone
+            head = next(iter(heads))
+            self.connection.execute(INLINE_FROM_ROW, (*key, head))
+            self.connection.execute(DELETE_ROW, (self.entity_id, head))
+        else:
+            self.connection.execute(UPDATE_CURSOR, key)
 
 
 def _content(version: Version) -> tuple[int, str, int, str | None]:

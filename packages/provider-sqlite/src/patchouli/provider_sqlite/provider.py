@@ -93,6 +93,7 @@ class SqliteProvider(Provider):
         self._entropy = entropy
         self._ownership = Ownership.acquire(path, disk=self._disk)
         self._store: Store | None = None
+        self._has_begun = False
         self._has_stopped = False
         self._admission = _Admission()
         # A provider that is dropped lets go of its files, and leaves the run without a clean stop.
@@ -116,8 +117,9 @@ class SqliteProvider(Provider):
             CorruptStoreError: It cannot be read.
             UnavailableError: It cannot be used now.
         """
-        if self._store is not None or self._has_stopped:
+        if self._has_begun or self._has_stopped:
             raise MisuseError(KIND, "initialize", "the store was started before")
+        self._has_begun = True
         store = Store(
             self._ownership,
             clock=self._clock,

@@ -93,7 +93,11 @@ def read(
         divergence = None
         if plan.with_divergence:
             divergence = read_divergence(
-                connection, entity_id, active_ids(heads), ids(bases), budget=budget
+                connection,
+                entity_id,
+                heads=active_ids(heads),
+                bases=ids(bases),
+                budget=budget,
             )
         return Reading(heads=heads, observation=observation, bases=bases, divergence=divergence)
     finally:

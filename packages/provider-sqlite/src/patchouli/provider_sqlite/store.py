@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import apsw
 from patchouli.provider import (
     INTEGER_MAX,
-    CorruptStoreError,
     ProviderError,
     UnavailableError,
     sync_directory,
@@ -142,13 +141,15 @@ class Store:
         """Stop the run cleanly; go through every step, then raise the first failure."""
         failures: list[ProviderError] = []
         self.wakeups.stop()
-        await self._stop_readers()
-        for step in (self._stop, self._empty_log, self._close_writer):
-            try:
-                await self._on_writer("shutdown", step)
-            except ProviderError as error:
-                failures.append(error)
-        await self._end_writer()
+        try:
+            await self._stop_readers()
+        finally:
+            for step in (self._stop, self._empty_log, self._close_writer):
+                try:
+                    await self._on_writer("shutdown", step)
+                except ProviderError as error:
+                    failures.append(error)
+            await self._end_writer()
         if failures:
             raise failures[0]
 
@@ -339,5 +340,5 @@ class Store:
 
     def _require_write(self) -> Connection:
         if self._write is None:
-            raise CorruptStoreError(KIND, "initialize", "the database was not opened")
+            raise UnavailableError(KIND, "write", "the store has stopped")
         return self._write
