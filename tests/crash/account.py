@@ -9,7 +9,9 @@ which order, and whether its value is found.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from patchouli.server.testing import create_memo_home
@@ -19,7 +21,34 @@ if TYPE_CHECKING:
 
 WORKSPACE: Final = "atlas"
 USERS: Final = ("juno", "mira", "noor", "tavi")  # one scope each
-TYPES: Final = ("memo", "slip")
+TYPES: Final = ("memo", "slip")  # that all take any value
+
+_LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+_WORD: Final = re.compile("(?=(w[a-p]{12}q))")  # also one that begins within another
+
+ARTIFACT_METADATA: Final[dict[str, Any]] = {
+    "core": {
+        "schema": "patchouli.artifact@1",
+        "scope": {"tenant": None, "workspace": WORKSPACE, "user": None, "session": None},
+        "origin": {
+            "provider": None,
+            "binding": None,
+            "native_type": None,
+            "native_id": None,
+            "native_revision": None,
+        },
+        "time": {
+            "event_at": None,
+            "source_created_at": None,
+            "source_updated_at": None,
+            "observed_at": "2031-03-02T09:20:00Z",
+            "ingested_at": "2031-03-02T09:20:03Z",
+        },
+        "lifecycle": {"status": "active", "expires_at": None},
+        "provenance": [],
+    },
+    "extensions": {},
+}
 
 
 class Key(NamedTuple):
@@ -66,12 +95,16 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """What was sent and what was told, over several runs of one daemon."""
+    """What was sent and what was told, over several runs of one daemon.
+
+    `seen` are versions that a read showed, `uploaded` the bytes of acknowledged artifacts.
+    """
 
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     peers: int = 0
     told: list[Attempt] = field(default_factory=list[Attempt])
     seen: set[tuple[Key, str]] = field(default_factory=set[tuple[Key, str]])
+    uploaded: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
 
     def new_peer(self) -> int:
         """Return the number of one more connection."""
@@ -103,8 +136,17 @@ class Account:
 
 
 def word_of(number: int) -> str:
-    """Return a word that is part of no other one, and equal to no identifier."""
-    return f"w{number:07}q"
+    """Return a word that no other one contains, nor two of them whose characters were mixed.
+
+    Texts are merged by characters, so words that differ in a digit or two would not do.
+    """
+    digest = sha256(str(number).encode()).hexdigest()[:12]
+    return f"w{digest.translate(_LETTERS)}q"
+
+
+def words_in(text: str) -> set[str]:
+    """Return all that look like words of attempts."""
+    return set(_WORD.findall(text))
 
 
 def meta_of(user: str, **more: Any) -> dict[str, Any]:

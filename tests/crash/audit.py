@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +24,7 @@ from tests.crash.account import (
     Attempt,
     Key,
     meta_of,
+    words_in,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ Heads = dict[Key, list[dict[str, Any]]]
 """The versions that a read shows, by entity."""
 
 _WINDOW: Final = 32  # requests under way, as many as a connection may have
-_WORDS: Final = re.compile(r"w\d{7,}q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +158,28 @@ def check_contents(account: Account, contents: Contents) -> None:
         assert reached == versions.keys(), f"{key}: {versions.keys() - reached} led to no head"
 
 
+async def check_daemon(
+    endpoint: Path, account: Account, *, attempts: Sequence[Attempt] | None = None
+) -> list[Told]:
+    """Return the whole change log of a daemon that shows what the account allows.
+
+    Words of `attempts`, or of all, are looked for.
+
+    Raises:
+        AssertionError: It shows something else.
+    """
+    log: list[Told] = []
+    for user in USERS:
+        last = await mark(endpoint, account, user)
+        log += await read_log(endpoint, user, after="0", until=last.number)
+    log.sort(key=lambda told: told.position)
+    check_log(account, log)
+    heads = await read_heads(endpoint, {attempt.key for attempt in account.attempts})
+    check_heads(log, heads)
+    await check_retrieval(endpoint, heads, account.attempts if attempts is None else attempts)
+    return log
+
+
 async def read_heads(endpoint: Path, keys: Iterable[Key]) -> Heads:
     """Return the heads of those of the entities that exist."""
     asked = list(keys)
@@ -186,7 +207,7 @@ async def check_retrieval(endpoint: Path, heads: Heads, attempts: Sequence[Attem
         if (values := [variant["value"] for variant in variants if "value" in variant])
     }
     for user in USERS:
-        for type_ in TYPES:
+        for type_ in (*TYPES, "artifact"):
             expected = sorted(key.id for key in active if (key.user, key.type) == (user, type_))
             found = await _listed(endpoint, user, type_)
             assert found == expected, f"{type_} of {user}: {set(found) ^ set(expected)}"
@@ -195,7 +216,7 @@ async def check_retrieval(endpoint: Path, heads: Heads, attempts: Sequence[Attem
     for key, values in active.items():
         for value in values:
             tags[value.get("tag", "")].add(key)
-            for word in _WORDS.findall(json.dumps(value)):
+            for word in words_in(json.dumps(value)):
                 texts[word].add(key)
     for attempt, answer in await _ask_for_words(endpoint, attempts, _by_text):
         _check_hits(attempt, answer, texts[attempt.word], heads)

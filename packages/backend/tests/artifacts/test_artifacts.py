@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
 import os
 from contextlib import asynccontextmanager
@@ -45,7 +46,7 @@ from patchouli.protocol import (
     UploadCommitParams,
     encode_chunk,
 )
-from patchouli.provider import SystemIds, UnsafeStoreError
+from patchouli.provider import SystemIds, UnsafeStoreError, sync_directory
 from patchouli.provider_conformance.builders import ManualClock
 from patchouli.provider_conformance.model import ModelProvider, ModelStorage
 
@@ -525,25 +526,115 @@ async def test_a_tombstone_has_no_bytes(desk: Desk) -> None:
         await desk.download()
 
 
+@pytest.mark.parametrize(
+    ("number", "refusal"), [(errno.ENOSPC, OverloadedError), (errno.EIO, ArtifactStoreError)]
+)
 async def test_a_write_that_fails_leaves_the_upload_where_it_was(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, number: int, refusal: type[Exception]
 ) -> None:
     upload = await desk.begin()
     await desk.chunk(upload, 0, CONTENT[:4])
     write = os.pwrite
 
-    def full(descriptor: int, data: bytes, offset: int) -> int:
+    def fail(descriptor: int, data: bytes, offset: int) -> int:
         write(descriptor, bytes(data)[:1], offset)
-        raise OSError(28, "no space left on device")
+        raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", full)
-        with pytest.raises(ArtifactStoreError):
+        patch.setattr(os, "pwrite", fail)
+        with pytest.raises(refusal):
             await desk.chunk(upload, 4, CONTENT[4:])
 
     await desk.chunk(upload, 4, CONTENT[4:])
     value, _ = await desk.commit(upload)
     assert value["digest"] == f"sha256:{DIGEST}"
+
+
+async def test_what_a_failed_chunk_left_behind_is_not_published(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = await desk.begin()
+    await desk.chunk(upload, 0, CONTENT)
+    write = os.pwrite
+
+    def write_some(descriptor: int, data: bytes, offset: int) -> int:
+        write(descriptor, bytes(data)[:3], offset)
+        return fail()
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "the disk fails")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", write_some)
+        patch.setattr(os, "ftruncate", fail)
+        with pytest.raises(ArtifactStoreError):
+            await desk.chunk(upload, len(CONTENT), b"more")
+
+    await desk.commit(upload)
+    assert (await desk.download()).data == CONTENT
+
+
+@pytest.mark.parametrize("call", ["fsync", "ftruncate", "mkdir", "replace"])
+async def test_bytes_that_cannot_be_published_are_uploaded_again(
+    desk: Desk, root: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    upload = await desk.begin()
+    await desk.chunk(upload, 0, CONTENT)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "the disk fails")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        with pytest.raises(ArtifactStoreError):
+            await desk.commit(upload)
+
+    # A second sync would succeed, whatever the first one has lost.
+    with pytest.raises(NotFoundError):
+        await desk.commit(upload)
+    assert parts(root) == []
+    with pytest.raises(NotFoundError):
+        await desk.download()
+    await desk.upload()
+    assert (await desk.download()).data == CONTENT
+
+
+async def test_a_grant_that_fails_lets_the_commit_be_repeated(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = await desk.begin()
+    await desk.chunk(upload, 0, CONTENT)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("patchouli.backend.artifacts.library.PrivateFiles.make_directory", fail)
+        with pytest.raises(OverloadedError):
+            await desk.commit(upload)
+
+    await desk.commit(upload)
+    assert (await desk.download()).data == CONTENT
+
+
+async def test_names_that_somebody_else_made_are_synced_before_they_are_relied_upon(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(root) as desk:
+        await desk.upload()
+    synced: list[Path] = []
+
+    def note(path: Path) -> None:
+        synced.append(path)
+        sync_directory(path)
+
+    async with opened(root) as desk:
+        monkeypatch.setattr("patchouli.backend.artifacts.library.sync_directory", note)
+        await desk.upload(name="again")
+
+    objects_root, grants_root = root / "objects" / "sha256", root / "grants"
+    assert synced[:2] == [objects_root, objects_root / DIGEST[:2]]
+    assert synced[2].is_relative_to(grants_root)
 
 
 async def test_a_restart_removes_parts_and_keeps_objects_and_grants(root: Path) -> None:

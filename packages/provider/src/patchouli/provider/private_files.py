@@ -6,6 +6,7 @@ Modes are checked on POSIX; elsewhere symbolic links are refused and modes are l
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -46,8 +47,13 @@ class PrivateFiles:
                 raise self._unsafe(component, "is a symbolic link of another user; remove it")
 
     def make_directory(self, path: Path) -> None:
-        """Create `path` and what is missing above it with mode 0700, durably; keep what exists."""
+        """Create `path` and what is missing above it with mode 0700, durably; keep what exists.
+
+        The name of one that exists is made durable, too: who made it may have been killed before.
+        """
         if path.is_dir():
+            with contextlib.suppress(PermissionError):  # above it lies what is not ours
+                sync_directory(path.parent)
             return
         self.make_directory(path.parent)
         path.mkdir(DIRECTORY_MODE, exist_ok=True)

@@ -10,17 +10,20 @@ Below the root:
 * `lock`: held while the library is open; two users of one root would remove each other's parts.
 
 All functions block; callers run them on threads. A name is durable before it is relied upon: the
-file is synced, then renamed, then its directory is synced.
+file is synced, then renamed, then its directory is synced. That a name is there is no proof of it:
+another thread, or a process that was killed, may have made it and not have come to the sync.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, NewType
 
-from patchouli.backend.errors import ArtifactStoreError
+from patchouli.backend.errors import ArtifactStoreError, OverloadedError
 from patchouli.provider import PrivateFiles, UnsafeStoreError, open_private, sync_directory
 
 try:
@@ -29,6 +32,7 @@ except ImportError:  # not POSIX
     fcntl = None
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
     from patchouli.provider import ScopeText
@@ -37,6 +41,7 @@ Digest = NewType("Digest", str)
 """64 lower-case hexadecimal digits of a SHA-256."""
 
 _PART = ".part"
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class ArtifactLibrary:
@@ -57,6 +62,7 @@ class ArtifactLibrary:
             files.require_private_directory(folder)
         self._lock = open_private(self._root / "lock", os.O_RDWR | os.O_CREAT)
         self._require_ownership()
+        self._shards: set[Path] = set()  # at most 256, whose names this process has synced
         self.foreign_entries = self._remove_parts()
 
     @property
@@ -78,47 +84,73 @@ class ArtifactLibrary:
             self._lock = -1
 
     def create_part(self, upload_id: str) -> int:
-        """Return the descriptor of a new, empty file for an upload."""
-        path = self._part(upload_id)
-        return open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        """Return the descriptor of a new, empty file for an upload.
+
+        Raises:
+            OverloadedError: There is no room.
+            ArtifactStoreError: The file system refuses.
+        """
+        with file_failures("begin the upload again"):
+            return open_private(self._part(upload_id), os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def remove_part(self, upload_id: str) -> None:
-        """Forget the bytes of an upload, if there still are any."""
-        self._part(upload_id).unlink(missing_ok=True)
+        """Forget the bytes of an upload, if there still are any.
 
-    def publish(self, upload_id: str, descriptor: int, digest: Digest) -> None:
-        """Make the bytes of an upload the object `digest`, durably.
+        What the file system does not remove now goes at the next start.
+        """
+        with suppress(OSError):
+            self._part(upload_id).unlink(missing_ok=True)
+
+    def publish(self, upload_id: str, descriptor: int, digest: Digest, *, length: int) -> None:
+        """Make the `length` bytes of an upload the object `digest`, durably.
 
         An object of that name is replaced by these bytes, which were just hashed; so damage to it
         heals, and readers that have it open keep what they had.
+
+        Raises:
+            OverloadedError: There is no room.
+            ArtifactStoreError: The file system refuses. What was written cannot be trusted after
+                either: a second sync would succeed whatever the first one has lost.
         """
-        os.fsync(descriptor)
         path = self._object(digest)
-        if not path.parent.is_dir():
-            path.parent.mkdir(0o700, exist_ok=True)
-            sync_directory(path.parent.parent)
-        self._part(upload_id).replace(path)
-        sync_directory(path.parent)
+        with file_failures("upload it again"):
+            os.ftruncate(descriptor, length)  # a chunk that failed may have left bytes behind it
+            os.fsync(descriptor)
+            if path.parent not in self._shards:
+                path.parent.mkdir(0o700, exist_ok=True)
+                sync_directory(path.parent.parent)
+                self._shards.add(path.parent)
+            self._part(upload_id).replace(path)
+            sync_directory(path.parent)
 
     def grant(self, scope: ScopeText, digest: Digest) -> None:
-        """Remember, durably, that `scope` uploaded `digest`."""
+        """Remember, durably, that `scope` uploaded `digest`.
+
+        Raises:
+            OverloadedError: There is no room.
+            ArtifactStoreError: The file system refuses.
+        """
         path = self._grant(scope, digest)
-        if path.exists():
-            return
-        PrivateFiles(store="artifacts", operation="grant").make_directory(path.parent)
-        os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
-        sync_directory(path.parent)
+        with file_failures("commit the upload again"):
+            PrivateFiles(store="artifacts", operation="grant").make_directory(path.parent)
+            os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
+            sync_directory(path.parent)
 
     def is_granted(self, scope: ScopeText, digest: Digest) -> bool:
         """Return whether `scope` ever uploaded `digest`."""
         return self._grant(scope, digest).exists()
 
     def open_object(self, digest: Digest) -> int | None:
-        """Return a descriptor for reading the object, or None if there is none."""
-        try:
-            descriptor = open_private(self._object(digest), os.O_RDONLY)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        """Return a descriptor for reading the object, or None if there is none.
+
+        Raises:
+            ArtifactStoreError: The file system refuses.
+        """
+        with file_failures("try again"):
+            try:
+                descriptor = open_private(self._object(digest), os.O_RDONLY)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             return None
@@ -160,12 +192,32 @@ def append(descriptor: int, data: bytes, *, offset: int) -> None:
     """Write all of `data` at `offset`, or leave the file as long as it was.
 
     Raises:
-        ArtifactStoreError: The bytes could not be written; the upload can go on from `offset`.
+        OverloadedError: There is no room; the upload can go on from `offset`.
+        ArtifactStoreError: The file system refuses; the same holds.
+    """
+    with file_failures("send the chunk again"):
+        try:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
+        except OSError:
+            with suppress(OSError):  # what stays is overwritten or cut off later
+                os.ftruncate(descriptor, offset)
+            raise
+
+
+@contextmanager
+def file_failures(advice: str) -> Generator[None]:
+    """Say of a failure of the file system what it is and what helps.
+
+    Raises:
+        OverloadedError: There is no room.
+        ArtifactStoreError: It is anything else.
     """
     try:
-        written = 0
-        while written < len(data):
-            written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
+        yield
     except OSError as error:
-        os.ftruncate(descriptor, offset)
-        raise ArtifactStoreError("the chunk could not be stored; send it again later") from error
+        if error.errno in _NO_ROOM:
+            message = f"there is no room left for artifacts; make some, then {advice}"
+            raise OverloadedError(message, retryable=True) from error
+        raise ArtifactStoreError(f"the file system refuses; {advice}") from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import orjson
-from patchouli.backend.artifacts.library import Digest
+from patchouli.backend.artifacts.library import Digest, file_failures
 from patchouli.backend.artifacts.uploads import Uploads
 from patchouli.backend.errors import (
     ArtifactStoreError,
@@ -230,7 +230,8 @@ class ArtifactService:
                 )
             if value.get("byte_length") != length or value.get("digest") != f"sha256:{digest}":
                 raise ArtifactStoreError("the stored bytes do not fit their entity")
-            return os.pread(descriptor, max_bytes, offset), length
+            with file_failures("try again"):
+                return os.pread(descriptor, max_bytes, offset), length
         finally:
             os.close(descriptor)
 

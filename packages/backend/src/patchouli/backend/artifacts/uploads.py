@@ -20,7 +20,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from patchouli.backend.artifacts.library import Digest, append
-from patchouli.backend.errors import InvalidRequestError, NotFoundError, OverloadedError
+from patchouli.backend.errors import (
+    EngineError,
+    InvalidRequestError,
+    NotFoundError,
+    OverloadedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -106,7 +111,8 @@ class Uploads:
         Raises:
             NotFoundError: No such upload on this connection, or it is done.
             InvalidRequestError: It is published, the offset is not its length, or it is too long.
-            ArtifactStoreError: The bytes could not be stored.
+            OverloadedError: There is no room; the upload can go on.
+            ArtifactStoreError: The bytes could not be stored; the upload can go on.
         """
         upload = self._require(connection, upload_id)
         async with upload.lock:
@@ -114,6 +120,7 @@ class Uploads:
                 raise _unknown()
             if upload.published is not None:
                 raise InvalidRequestError("the bytes of this upload are complete; commit it")
+            _require_open(upload)
             if upload.last_chunk == (offset, sha256(data).digest()):
                 return upload.length
             self._require_room(upload, offset=offset, size=len(data))
@@ -132,15 +139,23 @@ class Uploads:
         Raises:
             NotFoundError: No such upload on this connection.
             InvalidRequestError: Length or digest are not the expected ones; the upload stays open.
+            OverloadedError: There is no room; unless the bytes were published already, the upload
+                is forgotten.
+            ArtifactStoreError: The bytes could not be published; the upload is forgotten.
         """
         upload = self._require(connection, upload_id)
         async with upload.lock:
             if upload.result is not None:
                 return upload.result
             if upload.published is None:
+                _require_open(upload)
                 digest = Digest(upload.hasher.hexdigest())
                 _require_expected(upload, digest)
-                await _finish(asyncio.to_thread(self._publish, upload, digest))
+                try:
+                    await _finish(asyncio.to_thread(self._publish, upload, digest))
+                except EngineError:
+                    await self._discard(upload)
+                    raise
             assert upload.published is not None  # noqa: S101 -- set on the line above
             upload.result = await create(upload, upload.published)
             upload.touched = self._clock.monotonic()
@@ -195,18 +210,22 @@ class Uploads:
         upload.length += len(data)
 
     def _publish(self, upload: Upload, digest: Digest) -> None:
-        self._library.publish(upload.id, upload.descriptor, digest)
+        self._library.publish(upload.id, upload.descriptor, digest, length=upload.length)
         os.close(upload.descriptor)
         upload.descriptor = -1
         upload.published = digest
 
     async def _forget(self, upload: Upload) -> None:
         async with upload.lock:
-            self._uploads.pop(upload.id, None)
-            if upload.descriptor >= 0:
-                os.close(upload.descriptor)
-                upload.descriptor = -1
-                await _finish(asyncio.to_thread(self._library.remove_part, upload.id))
+            await self._discard(upload)
+
+    async def _discard(self, upload: Upload) -> None:
+        """Forget an upload whose lock is held."""
+        self._uploads.pop(upload.id, None)
+        if upload.descriptor >= 0:
+            os.close(upload.descriptor)
+            upload.descriptor = -1
+            await _finish(asyncio.to_thread(self._library.remove_part, upload.id))
 
 
 async def _finish(work: Coroutine[None, None, None]) -> None:
@@ -217,6 +236,12 @@ async def _finish(work: Coroutine[None, None, None]) -> None:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
+
+
+def _require_open(upload: Upload) -> None:
+    """Return if the upload was not forgotten while this request waited for it."""
+    if upload.descriptor < 0:
+        raise _unknown()
 
 
 def _require_expected(upload: Upload, digest: Digest) -> None:
