@@ -70,3 +70,30 @@ async def test_a_turn_that_comes_together_with_the_cancellation_is_passed_on():
     assert first.cancelled() or first.exception() is not None
     turns.give_back(KEY)
     assert not turns.is_taken(KEY)
+
+
+async def test_a_turn_that_passes_over_who_is_just_leaving_ends_their_wait_as_usual():
+    turns = Turns()
+    await turns.take(KEY, timeout_ms=None)
+    cancelled = asyncio.create_task(turns.take(KEY, timeout_ms=None))
+    await asyncio.sleep(0)
+
+    cancelled.cancel()
+    turns.give_back(KEY)  # before the task has seen its cancellation
+
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert not turns.is_taken(KEY)
+
+
+async def test_a_turn_that_passes_over_who_is_out_of_time_lets_them_say_so():
+    turns = Turns()
+    await turns.take(KEY, timeout_ms=None)
+    late = asyncio.create_task(turns.take(KEY, timeout_ms=0))
+    await asyncio.sleep(0)
+    # The loop calls this right after the timer and before the task.
+    asyncio.get_running_loop().call_later(0, turns.give_back, KEY)
+
+    with pytest.raises(TimeoutError):
+        await late
+    assert not turns.is_taken(KEY)

@@ -13,6 +13,7 @@ compare-and-swap. Without contention there is no line and nothing to wait for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,8 @@ class Turns:
             await turn
         except BaseException:
             if turn.cancelled() or turn.exception() is not None:
-                line.remove(turn)
+                with contextlib.suppress(ValueError):  # `give_back` has passed over it already
+                    line.remove(turn)
             else:
                 self.give_back(key)  # it came in the same instant
             raise
