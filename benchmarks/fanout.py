@@ -30,9 +30,7 @@ class _Subscriber(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         received = self._rest + data
         self._left -= received.count(EVENT)
-        self._rest = received[
-            1 - len(EVENT) :
-        ]  # too short to hold a whole one
+        self._rest = received[1 - len(EVENT) :]  # too short to hold a whole one
         if not self.subscribed.done():
             self._lines += data.count(b"\n")
             if self._lines >= 2:
