@@ -102,7 +102,12 @@ def test_without_a_command_there_is_help_and_exit_code_2(arguments: list[str]) -
         ["status", "--fly"],
         ["status", "--timeout", "soon"],
         ["stop", "--wait", "-1"],
+        ["stop", "--wait=-1"],
+        ["status", "--timeout", "0"],
+        ["status", "--timeout", "inf"],
+        ["status", "--timeout", "nan"],
         ["init", "--root"],
+        ["serve", "--log-level", "loud"],
     ],
 )
 def test_wrong_use_is_told_on_standard_error_with_exit_code_2(arguments: list[str]) -> None:
@@ -125,11 +130,12 @@ def test_init_makes_a_private_home_and_may_be_repeated(folder: Path) -> None:
     second = run("init", "--root", root)
 
     assert (first.returncode, second.returncode) == (0, 0)
-    assert json.loads(first.stdout) == {
-        "root": str(root),
-        "policy": str(root / "config.json"),
-        "providers": str(root / "providers.json"),
-    }
+    assert first.stdout == (
+        f"initialized Patchouli home: {root}\n"
+        f"policy: {root / 'config.json'}\n"
+        f"providers: {root / 'providers.json'}\n"
+    )
+    assert second.stdout == first.stdout
     assert sorted(files) == [
         "config.json",
         "patchouli.schema.json",
@@ -143,14 +149,14 @@ def test_init_makes_a_private_home_and_may_be_repeated(folder: Path) -> None:
         assert mode(root / name) == 0o600
 
 
-def test_init_says_in_a_terminal_what_it_made(folder: Path) -> None:
+def test_init_says_the_same_as_json_when_asked_to(folder: Path) -> None:
     root = folder / "home"
 
-    assert run_in_terminal("init", home=root) == (
-        f"initialized Patchouli home: {root}\n"
-        f"policy: {root / 'config.json'}\n"
-        f"providers: {root / 'providers.json'}\n"
-    )
+    assert json.loads(run("init", "--json", "--root", root).stdout) == {
+        "root": str(root),
+        "policy": str(root / "config.json"),
+        "providers": str(root / "providers.json"),
+    }
 
 
 @pytest.mark.scenario(24)
@@ -269,16 +275,15 @@ def test_without_a_daemon_the_control_commands_say_what_to_do(home: Path, comman
 def test_config_check_accepts_the_shipped_files(folder: Path) -> None:
     run("init", "--root", folder / "h")
 
-    programs = run(
-        "config", "check", folder / "h/config.json", "--providers", folder / "h/providers.json"
-    )
-    people = run_in_terminal("config", "check", folder / "h/config.json", home=folder / "h")
+    policy, providers = folder / "h/config.json", folder / "h/providers.json"
+    people = run("config", "check", policy, "--providers", providers)
+    programs = run("config", "check", policy, "--providers", providers, "--json")
 
+    assert (people.returncode, people.stdout) == (0, f"valid: {policy}\n")
     assert (programs.returncode, json.loads(programs.stdout)) == (
         0,
         {"valid": True, "errors": [], "warnings": []},
     )
-    assert people.endswith(f"valid: {folder / 'h/config.json'}\n")
     assert sorted(path.name for path in (folder / "h" / "data").iterdir()) == ["artifacts"]
 
 
@@ -321,8 +326,11 @@ def test_config_check_names_the_place_of_a_defect(home: Path, change: Any, place
     document = change(json.loads(file.read_text(encoding="utf-8")))
     file.write_text(json.dumps(document), encoding="utf-8")
 
-    result = run("config", "check", home / "config.json", "--providers", file)
+    told = run("config", "check", home / "config.json", "--providers", file)
+    result = run("config", "check", home / "config.json", "--providers", file, "--json")
 
+    assert (told.returncode, told.stdout) == (1, "")
+    assert place in told.stderr
     assert result.returncode == 1
     report = json.loads(result.stdout)
     assert report["valid"] is False
@@ -356,7 +364,7 @@ def test_config_show_lists_every_bound_with_its_source(folder: Path) -> None:
     )
     assert rows["max_in_flight"]["source"] == "default"
     assert rows["max_request_bytes"]["source"] == "fixed"
-    assert "max_in_flight" in run_in_terminal("config", "show", home=folder)
+    assert "max_in_flight" in run("config", "show", home=folder).stdout
 
 
 def test_a_setting_of_the_environment_that_is_wrong_is_told(folder: Path) -> None:

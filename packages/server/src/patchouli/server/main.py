@@ -1,9 +1,9 @@
 """`patchouli-db`: the commands.
 
 Exit codes: 0 success, 1 failure with one message on standard error, 2 wrong use. Every command
-takes its defaults from the home, `PATCHOULI_HOME` or `~/.patchouli`. What a program reads is JSON:
-with `--json`, and wherever standard output is no terminal. Commands load what they need when they
-run, because most of them need little.
+takes its defaults from the home, `PATCHOULI_HOME` or `~/.patchouli`. With `--json` standard output
+is JSON; that of `status`, `checkpoint` and `stop` is so too where it is no terminal. Commands load
+what they need when they run, because most of them need little.
 """
 
 # Typer reads the annotations of commands at run time.
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Optional
 
 import typer
+from patchouli.server.logs import Level
 from patchouli.server.settings import CommandError, Settings, resolve
 
 if TYPE_CHECKING:
@@ -43,7 +44,15 @@ EndpointOption = Annotated[
     typer.Option("--endpoint", metavar="PATH", help="Socket of the daemon.", show_default=False),
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="How long to wait.")
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.001,
+        max=86_400,
+        show_default=False,
+        help="How long to wait for an answer. [default: 10]",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -111,17 +120,20 @@ def _main(
 def init(
     root: Annotated[
         Optional[Path],  # noqa: UP045 -- typer reads this form
-        typer.Option("--root", help="Home to make.", show_default=False),
+        typer.Option("--root", metavar="PATH", help="Home to make.", show_default=False),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a home with a default configuration; what is there already stays as it is."""
+    """Make a home with a default configuration.
+
+    What is there already is checked and stays as it is.
+    """
     settings = resolve(os.environ, home=root)
     from patchouli.server.home import create_home
 
     with _failures():
         create_home(settings.home)
-    if _wants_json(as_json):
+    if as_json:
         _print_json(
             {
                 "root": str(settings.home),
@@ -140,7 +152,12 @@ def serve(
     endpoint: EndpointOption = None,
     artifacts: Annotated[
         Optional[Path],  # noqa: UP045 -- typer reads this form
-        typer.Option("--artifacts", help="Directory of artifact bytes.", show_default=False),
+        typer.Option(
+            "--artifacts",
+            metavar="PATH",
+            help="Directory of artifact bytes.",
+            show_default=False,
+        ),
     ] = None,
     providers: Annotated[
         Optional[Path],  # noqa: UP045 -- typer reads this form
@@ -152,17 +169,23 @@ def serve(
     ] = None,
     node_id: Annotated[
         Optional[str],  # noqa: UP045 -- typer reads this form
-        typer.Option("--node-id", help="Name of this node in placements. [default: local]"),
+        typer.Option("--node-id", metavar="NAME", help="This node in placements. [default: local]"),
     ] = None,
     cluster_id: Annotated[
         Optional[str],  # noqa: UP045 -- typer reads this form
-        typer.Option("--cluster-id", help="Name that clients are told. [default: local]"),
+        typer.Option(
+            "--cluster-id", metavar="NAME", help="What clients are told. [default: local]"
+        ),
     ] = None,
     log_level: Annotated[
-        str, typer.Option("--log-level", help="debug, info, warning or error.")
+        Level,
+        typer.Option("--log-level", help="What is worth a log line.", show_default=False),
     ] = "info",
 ) -> None:
-    """Run a daemon in the foreground; without options it makes and uses the home."""
+    """Run a daemon in the foreground.
+
+    Without options it uses the home, and makes it if need be.
+    """
     settings = resolve(
         os.environ,
         endpoint=endpoint,
@@ -172,13 +195,10 @@ def serve(
         node_id=node_id,
         cluster_id=cluster_id,
     )
-    from patchouli.server.logs import LEVELS, Log
-
-    if log_level not in LEVELS:
-        raise CommandError(f"--log-level {log_level} is none of {', '.join(LEVELS)}")
     import asyncio
 
     from patchouli.server.assemble import new_event_loop, serve_daemon
+    from patchouli.server.logs import Log
 
     with _failures(), asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve_daemon(settings, Log(log_level)))
@@ -188,7 +208,7 @@ def serve(
 def status(
     endpoint: EndpointOption = None, timeout: TimeoutOption = 10.0, as_json: JsonOption = False
 ) -> None:
-    """Show how a running daemon is."""
+    """Show how a daemon is."""
     settings = resolve(os.environ, endpoint=endpoint)
     result = _call(settings, "patchouli.control.status@1", timeout)
     if _wants_json(as_json):
@@ -201,7 +221,7 @@ def status(
 def checkpoint(
     endpoint: EndpointOption = None, timeout: TimeoutOption = 10.0, as_json: JsonOption = False
 ) -> None:
-    """Make a running daemon fold its write-ahead log into its database."""
+    """Make a daemon fold its log into its database."""
     settings = resolve(os.environ, endpoint=endpoint)
     result = _call(settings, "patchouli.control.checkpoint@1", timeout)
     if _wants_json(as_json):
@@ -218,6 +238,7 @@ def stop(
         typer.Option(
             "--wait",
             metavar="[SECONDS]",
+            min=0,
             help=f"Return when the daemon has ended. [without a number: {WAIT_SECONDS:g}]",
             show_default=False,
         ),
@@ -225,7 +246,7 @@ def stop(
     timeout: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a running daemon to finish what it has begun and to end."""
+    """Ask a daemon to finish its work and to end."""
     settings = resolve(os.environ, endpoint=endpoint)
     result = _call(settings, "patchouli.control.shutdown@1", timeout)
     if wait is not None:
@@ -244,7 +265,9 @@ def stop(
 def config_check(
     file: Annotated[
         Optional[Path],  # noqa: UP045 -- typer reads this form
-        typer.Argument(metavar="[FILE]", help="Policy file.", show_default=False),
+        typer.Argument(
+            metavar="FILE", help="Policy file; without it, that of the home.", show_default=False
+        ),
     ] = None,
     providers: Annotated[
         Optional[Path],  # noqa: UP045 -- typer reads this form
@@ -252,30 +275,33 @@ def config_check(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a policy and a provider file; nothing is opened and nothing is connected to."""
+    """Check a policy and a provider file.
+
+    Nothing is opened and nothing is connected to.
+    """
     settings = resolve(os.environ, config=file, providers=providers)
     from patchouli.server.checking import check_files
 
     report = check_files(
         settings.config, None if file is not None and providers is None else settings.providers
     )
-    if _wants_json(as_json):
+    if as_json:
         _print_json(report.document())
     for line in report.lines():
         typer.echo(line, err=True)
     if report.errors:
         raise typer.Exit(1)
-    if not _wants_json(as_json):
+    if not as_json:
         typer.echo(f"valid: {file or settings.config}")
 
 
 @config_app.command("show")
 def config_show(endpoint: EndpointOption = None, as_json: JsonOption = False) -> None:
-    """Show every setting and limit, its value, and where the value comes from."""
+    """Show every setting and limit and its source."""
     settings = resolve(os.environ, endpoint=endpoint)
     from patchouli.server.showing import settings_document, settings_lines
 
-    if _wants_json(as_json):
+    if as_json:
         _print_json(settings_document(settings))
         return
     for line in settings_lines(settings):
@@ -284,7 +310,10 @@ def config_show(endpoint: EndpointOption = None, as_json: JsonOption = False) ->
 
 @app.command()
 def tour() -> None:
-    """See the product at work on real data, in a private home that is removed at the end."""
+    """See the product at work on real data.
+
+    Everything happens in a private home that is removed at the end.
+    """
     from patchouli.server.tour import take_tour
 
     raise typer.Exit(take_tour())
@@ -333,11 +362,14 @@ def _print_status(endpoint: str, data: dict[str, Any]) -> None:
     import datetime
 
     started = datetime.datetime.fromtimestamp(data["started_at_unix_ms"] / 1000, datetime.UTC)
-    recovered = data["recovered_after_unclean_shutdown"]
+    if data["recovered_after_unclean_shutdown"]:
+        before = "after an unclean stop"
+    else:
+        before = "after a clean stop" if data["generation"] > 1 else "the first"
     rows = {
         "state": "ready" if data["ready"] else "not ready",
         "store": data["provider"],
-        "run": f"{data['generation']}, after {'an unclean' if recovered else 'a clean'} stop",
+        "run": f"{data['generation']}, {before}",
         "process": data["pid"],
         "started": f"{started:%Y-%m-%d %H:%M:%S} UTC",
         "connections": data["active_connections"],
