@@ -283,3 +283,23 @@ async def test_a_retention_without_end_prunes_nothing(tmp_path: Path, clock: Man
     page = await provider.read_changes(changes())
     assert len(page.changes) == 1
     await provider.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "expected"),
+    [(None, [1, 2, 3, 4]), (26, [1, 2, 3, 4]), (25, [1, 2, 3]), (12, [1, 2]), (11, [1]), (0, [1])],
+)
+def test_a_page_ends_at_its_bytes_and_says_where(
+    connection: Connection, ledger: Ledger, limit_bytes: int | None, expected: list[int]
+) -> None:
+    for number in range(1, 5):
+        meta = '{"m":"é"}' if number == 1 else "{}" if number == 2 else '{"m":1}'
+        (result,) = ledger.publish(
+            [create(entity(f"e{number}"), f"v{number}", event_meta_json=meta)]
+        )
+        assert isinstance(result, Committed)
+
+    page = read_changes(connection, changes(limit_bytes=limit_bytes), incarnation="i")
+
+    assert [change.cursor for change in page.changes] == expected
+    assert page.reached == expected[-1]

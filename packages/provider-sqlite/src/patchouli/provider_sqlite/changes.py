@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 from patchouli.provider import ChangePage, Cursor
@@ -19,14 +20,25 @@ AGED: Final = """
 SELECT ifnull(max(cursor), 0) FROM change INDEXED BY change_age
 WHERE recorded_at < ?2 AND scope_id = ?1
 """
+# One text for the whole page: a row by itself would take the interpreter's lock each time.
 PAGE: Final = """
-SELECT c.cursor, e.type, e.id, c.kind, c.heads, c.token, c.event_meta, c.recorded_at
+SELECT json_group_array(
+    json_array(cursor, type, id, kind, json(heads), token, event_meta, recorded_at)
+    ORDER BY cursor)
+FROM (SELECT c.cursor, e.type, e.id, c.kind, c.heads, c.token, c.event_meta, c.recorded_at
+"""
+# The same changes with the bytes of their metadata, which SQLite tells without reading them.
+LENGTHS: Final = """
+SELECT json_group_array(bytes ORDER BY cursor)
+FROM (SELECT c.cursor, octet_length(c.event_meta) AS bytes
+"""
+SELECTED: Final = """
 FROM change c INDEXED BY change_scope CROSS JOIN entity e ON e.entity_id = c.entity_id
 WHERE c.scope_id = ? AND c.cursor > ? AND c.recorded_at >= ?
 """
 OF_TYPES: Final = " AND e.type IN (SELECT value FROM json_each(?))"
 OF_IDS: Final = " AND e.id IN (SELECT value FROM json_each(?))"
-ORDER: Final = " ORDER BY c.cursor LIMIT ?"
+ORDER: Final = " ORDER BY c.cursor LIMIT ?)"
 
 AGED_FIRST: Final = """
 SELECT json_group_array(cursor) FROM (
@@ -65,16 +77,20 @@ def read_changes(connection: Connection, plan: ChangesPlan, *, incarnation: str)
         scope_id, frontier, pruned_through = scope
         cutoff = plan.retained_after_unix_ms
         aged = connection.execute(AGED, (scope_id, cutoff)).get
-        sql, bindings = PAGE, [scope_id, plan.after, cutoff]
+        selected, bindings = SELECTED, [scope_id, plan.after, cutoff]
         if plan.types is not None:
-            sql += OF_TYPES
+            selected += OF_TYPES
             bindings.append(ids_text(plan.types))
         if plan.ids is not None:
-            sql += OF_IDS
+            selected += OF_IDS
             bindings.append(ids_text(plan.ids))
-        bindings.append(plan.limit)
-        changes = tuple(map(change_of, connection.execute(sql + ORDER, bindings)))
-        is_full = len(changes) == plan.limit
+        limit = plan.limit
+        if plan.limit_bytes is not None:
+            lengths: str = connection.execute(LENGTHS + selected + ORDER, (*bindings, limit)).get
+            limit = _number_within(json.loads(lengths), plan.limit_bytes, limit)
+        page: str = connection.execute(PAGE + selected + ORDER, (*bindings, limit)).get
+        changes = tuple(map(change_of, json.loads(page)))
+        is_full = len(changes) == limit
         return ChangePage(
             changes=changes,
             frontier=Cursor(frontier),
@@ -84,6 +100,16 @@ def read_changes(connection: Connection, plan: ChangesPlan, *, incarnation: str)
         )
     finally:
         cursor.close()
+
+
+def _number_within(lengths: list[int], limit_bytes: int, limit: int) -> int:
+    """Return how many changes have no more metadata than `limit_bytes` together, at least one."""
+    total = 0
+    for number, length in enumerate(lengths):
+        total += length
+        if number and total > limit_bytes:
+            return number
+    return limit
 
 
 def read_frontier(connection: Connection, scope: ScopeText) -> int:

@@ -27,8 +27,10 @@ NO_IDS: Final = "[]"
 VersionRow = tuple[str, int, str | None, str, int]
 """version, state, value, parents, recorded_at."""
 
-ChangeRow = tuple[int, str, str, str, str, str, str, int]
+ChangeRow = tuple[int, str, str, str, list[VersionId], str, str, int]
 """cursor, type, id, kind, heads, token, event_meta, recorded_at."""
+
+_KINDS: Final = {str(kind): kind for kind in ChangeKind}
 
 
 def version_of(row: VersionRow) -> Version:
@@ -50,8 +52,8 @@ def change_of(row: ChangeRow) -> Change:
         cursor=Cursor(cursor),
         type=type_,
         id=id_,
-        kind=ChangeKind(kind),
-        head_versions=ids_of(heads),
+        kind=_KINDS[kind],
+        head_versions=tuple(heads),
         causal_token=CausalToken(token),
         event_meta_json=event_meta,
         recorded_at_unix_ms=recorded_at,

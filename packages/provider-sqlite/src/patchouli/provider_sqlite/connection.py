@@ -24,7 +24,7 @@ BUSY_TIMEOUT_MS: Final = 5_000  # only another program can hold us: our connecti
 # statement is compiled again if it was not used within so many others; 512 is the most it takes.
 STATEMENT_CACHE: Final = 512
 LOG_KEPT_BYTES: Final = 64 * 1024 * 1024
-SQLITE_MINIMUM: Final = 3_037_000  # STRICT tables
+SQLITE_MINIMUM: Final = 3_044_000  # ORDER BY in aggregates; STRICT, octet_length are older
 
 _OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_EXRESCODE
 
@@ -121,7 +121,7 @@ class Disk:
 def require_capable_sqlite() -> str | None:
     """Return what the linked SQLite lacks, or None."""
     if apsw.SQLITE_VERSION_NUMBER < SQLITE_MINIMUM:
-        return f"SQLite {apsw.sqlite_lib_version()} is older than 3.37"
+        return f"SQLite {apsw.sqlite_lib_version()} is older than 3.44"
     if "ENABLE_FTS5" not in apsw.compile_options:
         return "SQLite was built without FTS5"
     return None
