@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from patchouli.provider_sqlite.connection import Disk
 from patchouli.provider_sqlite.index import Index
 from patchouli.provider_sqlite.index_limits import IndexLimits
 from patchouli.provider_sqlite.index_store import IndexStore, index_path
-from patchouli.provider_sqlite.testing import FaultyDisk, check_index, drop_index
+from patchouli.provider_sqlite.testing import FaultyDisk, ForgetfulDisk, check_index, drop_index
 from patchouli.provider_sqlite.testing.library import SCOPE, Library, filter_of, plan_of
 
 if TYPE_CHECKING:
@@ -326,3 +327,32 @@ def test_a_killed_process_leaves_an_index_that_catches_up(tmp_path: Path, lines:
         process.send_signal(signal.SIGKILL)
 
     check_index(truth, tmp_path / "scratch")
+
+
+def test_a_power_loss_mixes_no_new_index_with_the_one_before_it(
+    library: Library, tmp_path: Path
+) -> None:
+    fill(library)
+    (tmp_path / "other").mkdir()
+    with closing(Library(tmp_path / "other" / "db", limits=SMALL)) as other:
+        fill(other, 60)
+        other.index_all()
+    shutil.copy(index_path(other.truth), index_path(library.truth))
+    disk = ForgetfulDisk()
+    assert disk.disk.sync_directory is not None
+    assert IndexStore.open(library.truth, SMALL, disk.disk) is None
+    disk.disk.sync_directory(library.truth.parent)
+
+    index = IndexStore.build(library.truth, SMALL, disk.disk)
+    while any((index.catch_up(), index.build_on())):
+        pass
+    index.checkpoint()
+    library.put(entity("e00"), [{"text": "begins the log of the index anew"}])
+    assert index.catch_up()
+    disk.lose_power(tmp_path / "left", survives=lambda _: True)
+
+    index.close()
+    disk.close()
+    for suffix in ("", "-wal"):  # written past this disk
+        shutil.copy(f"{library.truth}{suffix}", tmp_path / "left")
+    check_index(tmp_path / "left" / "db", tmp_path / "scratch")

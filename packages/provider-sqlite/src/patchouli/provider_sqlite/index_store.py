@@ -17,7 +17,7 @@ import os
 from typing import TYPE_CHECKING, Final, Self, cast
 
 import apsw
-from patchouli.provider import CorruptStoreError, open_private
+from patchouli.provider import CorruptStoreError, open_private, sync_directory
 from patchouli.provider_sqlite.connection import BUSY_TIMEOUT_MS, Connection, keep_plans
 from patchouli.provider_sqlite.errors import KIND
 from patchouli.provider_sqlite.index_batch import Batches
@@ -112,6 +112,9 @@ class IndexStore:
         os.close(open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
         connection = _connect(path, truth, disk)
         try:
+            # Now, or a power loss could bring files back that must not meet the log of this index:
+            # the former index, or the journal of the first write to this one.
+            (disk.sync_directory or sync_directory)(path.parent)
             frontier, token = connection.execute(_HEAD).fetchone() or (0, None)
             incarnation: str = connection.execute(_INCARNATION).get
             state = State(incarnation, frontier, token, 0)
