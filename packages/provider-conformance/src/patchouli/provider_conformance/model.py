@@ -63,7 +63,7 @@ from patchouli.provider_conformance.tables import (
 )
 
 if TYPE_CHECKING:
-    from patchouli.provider import Clock, EntityKey
+    from patchouli.provider import Change, Clock, EntityKey
 
 EVERYTHING = Capabilities(
     authority=True,
@@ -250,7 +250,7 @@ class ModelProvider(Provider):
         own = [entry for entry in tables.log if entry.key.scope == plan.scope]
         cutoff = plan.retained_after_unix_ms
         pruned = [e.change.cursor for e in own if e.change.recorded_at_unix_ms < cutoff]
-        found = [
+        passing = [
             entry.change
             for entry in own
             if entry.change.cursor > plan.after
@@ -258,12 +258,20 @@ class ModelProvider(Provider):
             and not entry.hidden
             and (plan.types is None or entry.key.type in plan.types)
             and (plan.ids is None or entry.key.id in plan.ids)
-        ][: plan.limit]
+        ]
+        found: list[Change] = []
+        size = 0
+        for change in passing[: plan.limit]:
+            size += len(change.event_meta_json.encode())
+            if found and plan.limit_bytes is not None and size > plan.limit_bytes:
+                break
+            found.append(change)
+        is_full = len(found) == plan.limit or len(found) < len(passing)
         frontier = tables.frontier(plan.scope)
         return ChangePage(
             changes=tuple(found),
             frontier=frontier,
-            reached=found[-1].cursor if len(found) == plan.limit else frontier,
+            reached=found[-1].cursor if is_full else frontier,
             pruned_through=max(pruned, default=ORIGIN),
             incarnation=self._storage.incarnation,
         )

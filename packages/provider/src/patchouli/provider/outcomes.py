@@ -168,7 +168,8 @@ class ChangePage:
 
     `pruned_through` is the greatest cursor that is no longer kept in this scope, 0 if none. A
     position `c` can be resumed iff `pruned_through <= c <= frontier`. `reached` is the cursor up to
-    which the log was looked through: the last change of a full page, else the frontier.
+    which the log was looked through: the last change of a page that ended at a limit, else the
+    frontier.
     """
 
     changes: tuple[Change, ...]

@@ -252,8 +252,9 @@ class RetrievePlan:
 class ChangesPlan:
     """Read published changes of a scope strictly after a cursor, ascending, at most `limit`.
 
-    `types` and `ids` restrict; `limit` counts what passed them. Changes recorded before
-    `retained_after_unix_ms` count as pruned.
+    `types` and `ids` restrict; `limit` counts what passed them. A page ends before `limit` when the
+    UTF-8 bytes of its event metadata exceed `limit_bytes` (at least one change). Changes recorded
+    before `retained_after_unix_ms` count as pruned.
     """
 
     scope: ScopeText
@@ -262,3 +263,4 @@ class ChangesPlan:
     retained_after_unix_ms: int
     types: frozenset[str] | None = None
     ids: frozenset[str] | None = None
+    limit_bytes: int | None = None
