@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patchouli.backend import CursorExpiredError, InvalidRequestError, changes, event_line
 from patchouli.backend.changes import ChangeFeeds, parse_cursor
-from patchouli.provider import Cursor, UnavailableError
+from patchouli.provider import CorruptStoreError, Cursor, UnavailableError
 from patchouli.provider_conformance import builders
 from patchouli.provider_conformance.model import ModelProvider, ModelStorage
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from patchouli.backend import Subscription
+    from patchouli.provider import ChangePage, ChangesPlan
 
 SECONDS = 5
 
@@ -230,6 +231,19 @@ async def test_closing_one_subscription_leaves_the_others(store: Store) -> None:
     assert await take(await resubscribed(store), 1) == ["a-1"]
 
 
+async def test_closing_again_leaves_the_next_feed_of_the_scope(store: Store) -> None:
+    closed = await store.feeds.subscribe(builders.SCOPE)
+    closed.close()
+    first = await store.feeds.subscribe(builders.SCOPE)
+
+    closed.close()
+    second = await store.feeds.subscribe(builders.SCOPE)
+    await store.publish("a")
+
+    (one,) = await first.next_events()
+    assert (await second.next_events())[0] is one
+
+
 async def resubscribed(store: Store) -> Subscription:
     return await store.feeds.subscribe(builders.SCOPE, after_cursor="0")
 
@@ -269,6 +283,54 @@ async def test_a_store_that_stays_unavailable_ends_the_stream_after_all_retries(
     with pytest.raises(UnavailableError):
         async with asyncio.timeout(SECONDS):
             await subscription.next_events()
+
+
+async def test_a_subscription_after_a_failure_begins_anew(store: Store) -> None:
+    failing = await store.feeds.subscribe(builders.SCOPE)
+    intact = store.provider.read_changes
+
+    async def broken(plan: ChangesPlan) -> ChangePage:
+        raise CorruptStoreError("test", "read_changes", "broken")
+
+    store.provider.read_changes = broken
+    await store.publish("a")
+    with pytest.raises(CorruptStoreError):
+        async with asyncio.timeout(SECONDS):
+            await failing.next_events()
+    store.provider.read_changes = intact
+
+    fresh = await store.feeds.subscribe(builders.SCOPE)  # while the other one is still open
+    await store.publish("b")
+
+    assert await take(fresh, 1) == ["b-2"]
+
+
+async def test_a_window_keeps_no_more_bytes_than_it_may(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "WINDOW_BYTES", 1)
+    slow = await store.feeds.subscribe(builders.SCOPE)
+    quick = await store.feeds.subscribe(builders.SCOPE)
+
+    for _ in range(3):
+        await store.publish("n")
+
+    assert await take(quick, 3) == ["n-1", "n-2", "n-3"]
+    assert await take(slow, 3) == ["n-1", "n-2", "n-3"]
+    assert len(slow._feed._window) == 0
+
+
+async def test_an_event_keeps_the_lines_of_a_few_subscriptions_only(store: Store) -> None:
+    subscription = await store.feeds.subscribe(builders.SCOPE)
+    await store.publish("a")
+    (event,) = await subscription.next_events()
+
+    lines = [event_line(event, f"subscription-{number}") for number in range(100)]
+
+    assert len(event.lines) == changes.LINES_LIMIT
+    assert [json.loads(line)["params"]["data"]["subscription_id"] for line in lines] == [
+        f"subscription-{number}" for number in range(100)
+    ]
 
 
 @given(st.data())

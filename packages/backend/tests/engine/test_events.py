@@ -110,9 +110,9 @@ async def test_a_subscription_that_is_late_is_refused(desk, refusal):
 
     desk.provider.read_changes = late
 
-    error = await refusal(desk.subscribe(deadline_unix_ms=desk.clock.unix_ms() + 10))
-
-    assert error.reason == "DEADLINE_EXCEEDED"
+    for cursor in (None, "malformed", "elsewhere.1"):
+        error = await refusal(desk.subscribe(cursor, deadline_unix_ms=desk.clock.unix_ms() + 10))
+        assert error.reason == "DEADLINE_EXCEEDED"
 
 
 @pytest.mark.parametrize("cursor", ["x", "+5", "007", "a.b"])

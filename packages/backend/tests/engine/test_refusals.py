@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from patchouli.backend import Engine, Limits, load_policy
+from patchouli.backend import Engine, Limits, engine, load_policy
 from patchouli.protocol import (
     CreateData,
     CreateParams,
@@ -421,6 +421,21 @@ async def test_an_unhealthy_provider_is_shut_down_and_the_first_failure_is_told(
     assert caught.value is failing
     assert fresh.calls == ["health", "shutdown"]
     assert "shutdown" in caught.value.__notes__[0]
+
+
+async def test_a_start_that_fails_after_the_provider_began_shuts_it_down(desk, policy, monkeypatch):
+    fresh = type(desk.provider)(desk.provider.inner, desk.engine.runtime)
+
+    def fail(policy):
+        raise MemoryError
+
+    monkeypatch.setattr(engine, "Selector", fail)
+    with pytest.raises(MemoryError):
+        await Engine.start(
+            load_policy(json.dumps(policy())), fresh, clock=desk.clock, ids=SystemIds()
+        )
+
+    assert fresh.calls == ["initialize", "health", "shutdown"]
 
 
 async def test_checkpoint_looks_at_its_deadline_before_and_after(desk, refusal):

@@ -26,12 +26,16 @@ from patchouli.backend.errors import CursorExpiredError, InvalidRequestError
 from patchouli.provider import INTEGER_MAX, ChangesPlan, Cursor, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from patchouli.provider import Change, ChangePage, Clock, Provider, ScopeText
 
 PAGE_LIMIT = 256  # changes read from the log at once
-WINDOW_LIMIT = 4096  # encoded changes kept for a scope; who is slower reads the log again
+PAGE_BYTES = 4 * 1024 * 1024  # of metadata read from the log at once
+# Encoded changes kept for a scope, and their bytes; who is slower reads the log again.
+WINDOW_LIMIT = 4096
+WINDOW_BYTES = 16 * 1024 * 1024
+LINES_LIMIT = 4  # finished lines kept with a change
 # While the store is unavailable; after the last the subscriptions end with its error.
 RETRY_DELAYS_MS = (250, 500, 1000, 2000, 4000, 8000, 16000, 30000)
 
@@ -51,15 +55,21 @@ class Event:
     change_json: bytes
     lines: dict[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
 
+    @property
+    def size(self) -> int:
+        """The bytes that the window counts for it."""
+        return len(self.meta_json) + len(self.change_json)
+
 
 def event_line(event: Event, subscription_id: str) -> bytes:
     """Return the notification of `event` for a subscription, with its line feed.
 
-    Subscriptions of different connections often bear the same id; each line is built once.
+    Subscriptions of different connections often bear the same id, so the lines of the first few ids
+    are kept with the event; the others are built each time.
     """
     line = event.lines.get(subscription_id)
     if line is None:
-        line = event.lines[subscription_id] = b"".join(
+        line = b"".join(
             (
                 b'{"jsonrpc":"2.0","method":"patchouli.changes.event@1","params":{"meta":',
                 event.meta_json,
@@ -70,6 +80,8 @@ def event_line(event: Event, subscription_id: str) -> bytes:
                 b"}}}\n",
             )
         )
+        if len(event.lines) < LINES_LIMIT:
+            event.lines[subscription_id] = line
     return line
 
 
@@ -133,14 +145,19 @@ class ChangeFeeds:
         after_cursor: str | None = None,
         types: frozenset[str] | None = None,
         ids: frozenset[str] | None = None,
+        require_time: Callable[[], None] = lambda: None,
     ) -> Subscription:
         """Return a subscription to what follows `after_cursor`, or the present end of the log.
+
+        `require_time` is called when the store has answered, before the cursor is looked at; what
+        it raises ends the call.
 
         Raises:
             InvalidRequestError: The cursor is not one that this protocol ever gave out.
             CursorExpiredError: It is of another database, ahead of the log, or too old.
         """
         page = await self.read(scope, after=_END, limit=1)
+        require_time()
         position = (
             page.frontier
             if after_cursor is None
@@ -171,6 +188,7 @@ class ChangeFeeds:
                 scope=scope,
                 after=after,
                 limit=limit,
+                limit_bytes=PAGE_BYTES,
                 retained_after_unix_ms=max(0, self._clock.unix_ms() - self._retained_ms),
                 types=types,
                 ids=ids,
@@ -181,9 +199,10 @@ class ChangeFeeds:
         """Return when the frontier of `scope` is beyond `after`."""
         await self._provider.wait_for_changes(scope, after)
 
-    def forget(self, scope: ScopeText) -> None:
-        """Drop the feed of a scope that has no subscriptions left."""
-        self._feeds.pop(scope, None)
+    def forget(self, scope: ScopeText, feed: _ScopeFeed) -> None:
+        """Let the next subscription of `scope` begin another feed, if `feed` is the present one."""
+        if self._feeds.get(scope) is feed:
+            del self._feeds[scope]
 
     async def aclose(self) -> None:
         """Stop all pullers; subscriptions that still wait fail with `UnavailableError`."""
@@ -200,6 +219,7 @@ class _ScopeFeed:
         self._scope = scope
         self._incarnation = incarnation
         self._window: deque[Event] = deque()
+        self._window_bytes = 0
         self._floor = floor  # the window holds every change after it, up to _reached
         self._reached = floor
         self._moved = asyncio.Event()
@@ -219,14 +239,13 @@ class _ScopeFeed:
         self._subscriptions.discard(subscription)
         if not self._subscriptions and self._puller is not None:
             self._puller.cancel()
-            self._feeds.forget(self._scope)
+            self._feeds.forget(self._scope, self)
 
     async def aclose(self) -> None:
         if self._puller is not None:
             self._puller.cancel()
             await asyncio.wait([self._puller])
         self._fail(UnavailableError("changes", "wait", "the service is stopping"))
-        self._feeds.forget(self._scope)
 
     async def events_after(
         self, position: Cursor, *, types: frozenset[str] | None, ids: frozenset[str] | None
@@ -277,13 +296,20 @@ class _ScopeFeed:
                 self._admit(page)
 
     def _admit(self, page: ChangePage) -> None:
-        self._window.extend(map(self._encode, page.changes))
-        while len(self._window) > WINDOW_LIMIT:
-            self._floor = self._window.popleft().position
+        for change in page.changes:
+            event = self._encode(change)
+            self._window.append(event)
+            self._window_bytes += event.size
+        while len(self._window) > WINDOW_LIMIT or self._window_bytes > WINDOW_BYTES:
+            event = self._window.popleft()
+            self._window_bytes -= event.size
+            self._floor = event.position
         self._reached = page.reached
         self._wake()
 
     def _fail(self, error: Exception) -> None:
+        """End all subscriptions with `error`; later ones begin anew."""
+        self._feeds.forget(self._scope, self)
         self._failure = error
         self._wake()
 

@@ -186,21 +186,21 @@ class Engine:
         )
         try:
             await provider.health()
+            return cls(
+                policy,
+                provider,
+                runtime,
+                clock=clock,
+                ids=ids,
+                limits=limits or Limits(),
+                warnings=[f"{found.path}: {found.message}" for found in warnings],
+            )
         except BaseException as failure:
             try:
                 await provider.shutdown()
             except Exception as cleanup:
                 failure.add_note(f"shutting the provider down failed as well: {cleanup}")
             raise
-        return cls(
-            policy,
-            provider,
-            runtime,
-            clock=clock,
-            ids=ids,
-            limits=limits or Limits(),
-            warnings=[f"{found.path}: {found.message}" for found in warnings],
-        )
 
     def guard(self, entity_type: str, check: Callable[[ScopeText, Json], None]) -> None:
         """Let `check` refuse values of `entity_type` that clients want to store in a scope."""
@@ -347,15 +347,13 @@ class Engine:
         wanted = params.data.filter
         types = None if wanted is None or wanted.types is None else frozenset(wanted.types)
         ids = None if wanted is None or wanted.ids is None else frozenset(wanted.ids)
-        subscription = await self._feeds.subscribe(
-            scope.text, after_cursor=params.data.after_cursor, types=types, ids=ids
+        return await self._feeds.subscribe(
+            scope.text,
+            after_cursor=params.data.after_cursor,
+            types=types,
+            ids=ids,
+            require_time=partial(self._require_time, deadline),
         )
-        try:
-            self._require_time(deadline)
-        except EngineError:
-            subscription.close()
-            raise
-        return subscription
 
     def scope(self, meta: JsonObject) -> ScopeText:
         """Return the scope that `meta` names.
