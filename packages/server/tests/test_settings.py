@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from patchouli.backend import ArtifactLimits
 from patchouli.backend import Limits as EngineLimits
+from patchouli.protocol import MAX_CHUNK_BYTES, MAX_NESTING, MAX_REQUEST_BYTES, MAX_RESULT_ITEMS
 from patchouli.provider_sqlite import SqliteLimits
 from patchouli.server.assemble import artifact_limits, engine_limits, store_limits
-from patchouli.server.settings import CommandError, Limits, resolve
+from patchouli.server.settings import CommandError, Limits, environment_of, resolve
 
 
 def test_home_is_that_of_the_variable_then_that_of_the_user() -> None:
@@ -63,6 +64,29 @@ def test_a_bound_must_be_a_number_in_its_range(text: str) -> None:
     assert "1 or more" in str(caught.value)
 
 
+def test_an_answer_to_a_mutation_has_room_whatever_is_set() -> None:
+    assert resolve({"PATCHOULI_MAX_RESPONSE_BYTES": "4194304"}).limits.max_response_bytes == 4194304
+    with pytest.raises(CommandError):
+        resolve({"PATCHOULI_MAX_RESPONSE_BYTES": "4194303"})
+
+
+def test_the_environment_of_a_home_sets_nothing_else() -> None:
+    environ = {
+        "PATH": "/bin",
+        "PATCHOULI_HOME": "/mine",
+        "PATCHOULI_CONFIG": "/mine/policy.json",
+        "PATCHOULI_NODE_ID": "oak",
+        "PATCHOULI_MAX_CONNECTIONS": "3",
+        "PATCHOULI_VERIFY": "1",
+    }
+
+    assert environment_of(Path("/srv/hub"), environ) == {
+        "PATH": "/bin",
+        "PATCHOULI_HOME": "/srv/hub",
+        "PATCHOULI_VERIFY": "1",
+    }
+
+
 def test_a_bound_of_the_protocol_cannot_be_set() -> None:
     with pytest.raises(CommandError) as caught:
         resolve({"PATCHOULI_MAX_REQUEST_BYTES": "10"})
@@ -87,3 +111,12 @@ def test_defaults_are_those_of_the_packages_that_keep_the_bounds() -> None:
     assert engine_limits(Limits()) == EngineLimits()
     assert artifact_limits(Limits()) == ArtifactLimits()
     assert store_limits(Limits()) == SqliteLimits()
+
+
+def test_fixed_bounds_are_those_of_the_protocol() -> None:
+    limits = Limits()
+
+    assert limits.max_request_bytes == MAX_REQUEST_BYTES
+    assert limits.max_json_nesting == MAX_NESTING
+    assert limits.max_result_items == MAX_RESULT_ITEMS
+    assert limits.max_artifact_chunk_bytes == MAX_CHUNK_BYTES

@@ -17,7 +17,15 @@ COMMAND = [sys.executable, "-m", "patchouli.server", "tour"]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "TMPDIR": str(folder), "PATCHOULI_HOME": str(folder / "mine")}
+    # What a person has set for the own daemon must not reach the one of the tour.
+    return {
+        **os.environ,
+        "TMPDIR": str(folder),
+        "PATCHOULI_HOME": str(folder / "mine"),
+        "PATCHOULI_ENDPOINT": str(folder / "mine.sock"),
+        "PATCHOULI_CONFIG": str(folder / "mine.json"),
+        "PATCHOULI_MAX_CONNECTIONS": "1",
+    }
 
 
 def test_the_tour_shows_everything_and_leaves_nothing(folder: Path) -> None:

@@ -179,7 +179,9 @@ def serve(
     ] = None,
     log_level: Annotated[
         Level,
-        typer.Option("--log-level", help="What is worth a log line.", show_default=False),
+        typer.Option(
+            "--log-level", help="Least that is logged. [default: info]", show_default=False
+        ),
     ] = "info",
 ) -> None:
     """Run a daemon in the foreground.

@@ -20,6 +20,15 @@ Source = Literal["default", "environment", "option", "fixed"]
 
 HOME_VARIABLE: Final = "PATCHOULI_HOME"
 PREFIX: Final = "PATCHOULI_"
+_NAMES: Final = (
+    "home",
+    "endpoint",
+    "config",
+    "providers",
+    "artifacts",
+    "node_id",
+    "cluster_id",
+)
 IS_WINDOWS: Final = sys.platform == "win32"
 
 
@@ -49,7 +58,10 @@ class Limits:
     max_json_nesting: int = _bound(127, "levels", "-32700 with id null", is_fixed=True)
     max_result_items: int = _bound(100, "hits", "-32602", is_fixed=True)
     max_artifact_chunk_bytes: int = _bound(524_288, "bytes", "-32602", is_fixed=True)
-    max_response_bytes: int = _bound(67_108_864, "bytes", "OVERLOADED stands in its place")
+    # At least what the answer of a mutation may need: it stands on disk when it is encoded.
+    max_response_bytes: int = _bound(
+        67_108_864, "bytes", "OVERLOADED stands in its place", least=4_194_304
+    )
     max_page_bytes: int = _bound(
         4_194_304, "bytes of values in a page", "it ends early, with next_cursor"
     )
@@ -118,11 +130,7 @@ class Settings:
         """Return every setting, paths and names first, each with where it comes from."""
         named = [
             Setting(name=name, value=str(getattr(self, name)), source=self._source(name))
-            for name in ("home", "endpoint", "config", "providers", "artifacts")
-        ]
-        named += [
-            Setting(name=name, value=getattr(self, name), source=self._source(name))
-            for name in ("node_id", "cluster_id")
+            for name in _NAMES
         ]
         return named + [
             Setting(
@@ -150,7 +158,7 @@ def resolve(environ: Mapping[str, str], /, **options: str | Path | None) -> Sett
     """
     given = {name: str(value) for name, value in options.items() if value is not None}
     sources: dict[str, Source] = dict.fromkeys(given, "option")
-    for name in ("home", "endpoint", "config", "providers", "artifacts", "node_id", "cluster_id"):
+    for name in _NAMES:
         value = environ.get(PREFIX + name.upper())
         if value and name not in given:
             given[name] = value
@@ -169,6 +177,14 @@ def resolve(environ: Mapping[str, str], /, **options: str | Path | None) -> Sett
         limits=_limits(environ, sources),
         sources=sources,
     )
+
+
+def environment_of(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` for a process that uses `home` and has every other setting by default."""
+    of_settings = {PREFIX + name.upper() for name in _NAMES}
+    of_settings |= {PREFIX + bound.name.upper() for bound in fields(Limits)}
+    others = {name: value for name, value in environ.items() if name not in of_settings}
+    return {**others, HOME_VARIABLE: str(home)}
 
 
 def default_endpoint(home: Path) -> str:

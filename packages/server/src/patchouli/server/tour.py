@@ -18,15 +18,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from patchouli.server.caller import Caller, RefusedError
-from patchouli.server.settings import CommandError, default_endpoint
+from patchouli.server.settings import CommandError, default_endpoint, environment_of
 from rich.console import Console
 from rich.text import Text
-
-if TYPE_CHECKING:
-    pass
 
 CALL_SECONDS: Final = 10.0
 START_SECONDS: Final = 20.0
@@ -116,7 +113,7 @@ class TourDaemon:
         """Start the process and wait for its ready line."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "patchouli.server", "serve"],
-            env={**os.environ, "PATCHOULI_HOME": str(self.home)},
+            env=environment_of(self.home, os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

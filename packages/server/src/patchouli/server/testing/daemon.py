@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
+from patchouli.server.settings import environment_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -62,7 +64,7 @@ class DaemonProcess:
         """
         self._process = subprocess.Popen(  # noqa: S603 -- our own command
             [sys.executable, "-m", "patchouli.server", "serve", *self._options],
-            env={**os.environ, "PATCHOULI_HOME": str(self.home), **self._environment},
+            env={**environment_of(self.home, os.environ), **self._environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
