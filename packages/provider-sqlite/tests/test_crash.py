@@ -166,7 +166,7 @@ async def test_any_call_of_the_commits_may_fail(tmp_path: Path) -> None:
         home = tmp_path / str(number)
         disk = FaultyDisk(CHANGING, concerned=of_the_truth)
         story = Story()
-        provider = at(home, disk=disk.disk)
+        provider = at(home, disk=disk.disk, limits=SqliteLimits())
         await provider.initialize(FOREVER)
         disk.fail(at=number)
         await story.run(provider, range(STEPS))
