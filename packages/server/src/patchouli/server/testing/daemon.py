@@ -48,6 +48,8 @@ class DaemonProcess:
         trace: TracebackType | None,
     ) -> None:
         self.end()
+        if error is not None and self.output:
+            error.add_note("the daemon said:\n" + "\n".join(self.output))
 
     @property
     def process(self) -> subprocess.Popen[str]:
