@@ -121,6 +121,30 @@ class ChangesConformance(ProviderSuite):
         assert (none.changes, none.reached) == ((), last)
         assert (len(exactly.changes), exactly.reached) == (6, last)
 
+    async def test_a_page_ends_at_the_bytes_of_its_metadata(self, provider: Provider) -> None:
+        meta = '{"who":"é"}'  # 12 bytes in 11 characters
+        cursors = [
+            await committed(provider, create(entity(name), f"v-{name}", event_meta_json=meta))
+            for name in "abcde"
+        ]
+
+        for limit_bytes, sizes in ((1, [1] * 5), (24, [2, 2, 1]), (23, [1] * 5), (60, [5])):
+            found: list[Cursor] = []
+            pages: list[int] = []
+            reached = Cursor(0)
+            while reached < cursors[-1]:
+                page = await provider.read_changes(changes(reached, limit_bytes=limit_bytes))
+                found += [change.cursor for change in page.changes]
+                pages.append(len(page.changes))
+                assert page.reached == page.changes[-1].cursor
+                reached = page.reached
+            assert (found, pages) == (cursors, sizes)
+        of_e = await provider.read_changes(changes(ids=frozenset({"e"}), limit_bytes=12))
+        assert ([change.cursor for change in of_e.changes], of_e.reached) == (
+            cursors[-1:],
+            cursors[-1],
+        )
+
     @pytest.mark.parametrize(
         ("types", "ids", "expected"),
         [
