@@ -70,7 +70,7 @@ def test_minimal_request(selector: Callable[..., Selector]) -> None:
     assert not selection.is_keyed
     assert selection.unit is None
     assert selection.needs == frozenset()
-    assert selection.event_meta() == '{"team":"north"}'
+    assert selection.bindings == {"team": "north"}
 
 
 def test_selection_cannot_be_changed(selector: Callable[..., Selector]) -> None:

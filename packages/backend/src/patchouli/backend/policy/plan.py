@@ -154,10 +154,6 @@ class Selection(NamedTuple):
         """The optional capabilities without which the request cannot be served as promised."""
         return self.behavior.needs
 
-    def event_meta(self) -> str:
-        """Return the canonical text of all bound aliases, keyed by alias."""
-        return canonical(self.bindings)
-
     def consistency(self, *, deadline_unix_ms: int | None, is_mutation: bool) -> Consistency:
         """Return what a read of this request must satisfy; a mutation reads from the authority.
 
