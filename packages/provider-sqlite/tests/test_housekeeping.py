@@ -31,16 +31,17 @@ class Lengths:
 
     seen: list[int] = field(default_factory=list)
 
-    def of(self, provider: SqliteProvider) -> None:
+    async def of(self, provider: SqliteProvider) -> None:
         store = provider._store
         assert store is not None
-        assert store._write is not None
+        write = store._write
+        assert write is not None
 
         def note(connection: object, database: str, pages: int) -> int:
             self.seen.append(pages)
             return store._log.note(connection, database, pages)
 
-        store._write.set_wal_hook(note)
+        await store.writer.call(lambda: write.set_wal_hook(note))
 
 
 async def create_many(provider: SqliteProvider, first: int, number: int) -> None:
@@ -54,7 +55,7 @@ async def test_the_log_is_bounded_under_load(tmp_path: Path, clock: ManualClock)
     provider = SqliteProvider(tmp_path / "db", clock=clock, limits=TIGHT)
     await provider.initialize(FOREVER)
     lengths = Lengths()
-    lengths.of(provider)
+    await lengths.of(provider)
 
     await create_many(provider, 0, 600)
 
@@ -71,7 +72,7 @@ async def test_a_reader_that_pins_the_log_holds_no_commit_and_its_end_lets_it_sh
     await provider.initialize(FOREVER)
     await create_many(provider, 0, 8)
     lengths = Lengths()
-    lengths.of(provider)
+    await lengths.of(provider)
     reader = apsw.Connection(str(tmp_path / "db"))
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM entity").fetchall()
@@ -94,7 +95,7 @@ async def test_without_a_housekeeper_the_writer_keeps_the_log_short(
     provider = SqliteProvider(tmp_path / "db", clock=clock, limits=TIGHT)
     await provider.initialize(FOREVER)
     lengths = Lengths()
-    lengths.of(provider)
+    await lengths.of(provider)
 
     await create_many(provider, 0, 300)
 
@@ -174,7 +175,7 @@ async def test_a_disk_that_refuses_the_housekeeper_stops_neither_it_nor_the_comm
         await create_many(provider, first, 8)
     disk.mend()
     lengths = Lengths()
-    lengths.of(provider)
+    await lengths.of(provider)
     for first in range(1000, 1400, 8):
         await create_many(provider, first, 8)
 

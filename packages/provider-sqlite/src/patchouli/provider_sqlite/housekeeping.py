@@ -1,12 +1,12 @@
 """The thread that keeps the store small: it empties the write-ahead log and prunes the change log.
 
 *The write-ahead log.* Moving its pages into the database takes a sync of the database, which no
-commit should wait for. So a second connection moves them while the writer goes on (`soft`). The log
-can begin again at its start only if nothing was written since, which under load never happens by
-itself; so when the log has become long (`turn`) and only a short rest is left, the writer moves
-that rest between two groups, and its next commit starts the log anew. Should the thread not keep
-up, or a reader pin the log for long, the writer tries it again at every further `soft` pages past
-`hard`: it pays with time for a log that does not grow.
+commit should wait for. So a second connection moves them while the writer goes on, each time that
+`soft` more were written. The log can begin again at its start only if nothing was written since the
+move, which under load never happens by itself; so when the log has become long (`turn`) and only a
+short rest is left, the writer moves that rest between two groups, and its next commit begins the
+log anew. Should the thread not keep up, or a reader pin the log for long, the writer tries it again
+at every further `soft` pages past `hard`: it pays with time for a log that does not grow.
 
 *The change log.* Changes past their retention are removed in small steps on the writer's thread,
 with pauses between them that are longer than the steps.
@@ -40,13 +40,20 @@ class LogLength:
         self._limits = limits
         self._retry_at = limits.log_pages_hard
         self.pages = 0
+        self.moved = 0  # of them, by the last pass of the housekeeper
 
     def note(self, _connection: object, _database: str, pages: int) -> int:
         """Take the length after a commit; the hook of SQLite."""
+        if pages < self.pages:  # the log began anew
+            self.moved = 0
         self.pages = pages
         if pages < self._limits.log_pages_hard:
             self._retry_at = self._limits.log_pages_hard
         return apsw.SQLITE_OK
+
+    def is_worth_a_pass(self) -> bool:
+        """Return whether so much was written since the last pass that another one is due."""
+        return self.pages - self.moved >= self._limits.log_pages_soft
 
     def must_shrink(self) -> bool:
         """Return whether the writer has to stop and move pages itself, now."""
@@ -91,7 +98,7 @@ class Housekeeper:
 
     def after_group(self) -> None:
         """Called by the writer after each group: wake the thread if the log has become long."""
-        if self._log.pages >= self._limits.log_pages_soft and not self._is_called:
+        if not self._is_called and self._log.is_worth_a_pass():
             with self._condition:
                 self._is_called = True
                 self._condition.notify()
@@ -125,6 +132,7 @@ class Housekeeper:
     def _shorten_log(self, connection: Connection) -> None:
         for _ in range(PASSES):
             in_log, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._log.moved = moved
             left = self._log.pages - moved
             if in_log < self._limits.log_pages_turn or left <= 0 or self._is_stopping:
                 return

@@ -20,8 +20,8 @@ class SqliteLimits:
     busy_timeout_ms: Time to wait for another program that holds the database; then the call is
         `UnavailableError`. Our own connections do not wait for each other.
     writer_cache_kib, reader_cache_kib: Page cache of the writer and of each reader.
-    log_pages_soft: Length of the write-ahead log at which its content is moved to the database
-        beside the commits.
+    log_pages_soft: Pages of the write-ahead log after which they are moved to the database, beside
+        the commits.
     log_pages_turn: Length at which the log is begun anew, as soon as only a short rest is left.
     log_pages_hard: Length at which commits wait until it was moved.
     prune_interval_seconds: Time between two looks for changes past their retention.
