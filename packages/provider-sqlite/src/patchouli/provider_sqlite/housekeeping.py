@@ -131,6 +131,7 @@ class Housekeeper:
 
     def _shorten_log(self, connection: Connection) -> None:
         for _ in range(PASSES):
+            self._log.moved = self._log.pages  # what is written meanwhile calls for the next pass
             in_log, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._log.moved = moved
             left = self._log.pages - moved
