@@ -203,8 +203,10 @@ async def machine_at(
         cleanup.push_async_callback(provider.shutdown)
         policy = load_policy(home / "config.json")
         engine = await Engine.start(policy, provider, clock=clock, ids=ids)
+        library = ArtifactLibrary(home / "data" / "artifacts")
+        cleanup.callback(library.close)
         service = ArtifactService(
-            ArtifactLibrary(home / "data" / "artifacts"),
+            library,
             engine,
             node_id=NODE,
             limits=ArtifactLimits(),

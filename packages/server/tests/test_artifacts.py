@@ -6,9 +6,11 @@ import base64
 import hashlib
 import os
 import stat
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from patchouli.backend import ArtifactLibrary
 from patchouli.protocol import (
     CREATE,
     DOWNLOAD_CHUNK,
@@ -17,6 +19,8 @@ from patchouli.protocol import (
     UPLOAD_CHUNK,
     UPLOAD_COMMIT,
 )
+from patchouli.provider import UnsafeStoreError
+from patchouli.provider_sqlite import SqliteProvider
 from patchouli.server.settings import CommandError
 from patchouli.server.testing import params, serving, settings_of
 
@@ -147,7 +151,9 @@ async def test_one_byte_over_the_largest_chunk_is_refused_and_the_upload_goes_on
 
 
 @pytest.mark.scenario(20)
-async def test_parts_of_a_former_run_are_removed_and_what_is_foreign_stays(home: Path) -> None:
+async def test_parts_of_a_former_run_are_removed_and_what_is_foreign_is_told_and_stays(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     uploads = home / "data/artifacts/uploads"
     async with serving(settings_of(home)):
         pass
@@ -158,6 +164,7 @@ async def test_parts_of_a_former_run_are_removed_and_what_is_foreign_stays(home:
         left = sorted(path.name for path in uploads.iterdir())
 
     assert left == ["notes.txt"]
+    assert "uploads: 'notes.txt' is no upload; it was left alone" in capsys.readouterr().err
 
 
 @pytest.mark.scenario(22)
@@ -201,15 +208,8 @@ async def test_a_commit_whose_answer_was_lost_may_be_repeated(peer: Peer) -> Non
 
 async def test_two_daemons_do_not_share_one_library(home: Path, folder: Path) -> None:
     async with serving(settings_of(home)):
-        other = settings_of(folder / "other")
-        shared = type(other)(
-            **{
-                name: getattr(other, name)
-                for name in ("home", "endpoint", "config", "providers", "limits", "sources")
-            },
-            artifacts=home / "data/artifacts",
-        )
-        with pytest.raises(Exception, match="in use"):
+        shared = replace(settings_of(folder / "other"), artifacts=home / "data/artifacts")
+        with pytest.raises(UnsafeStoreError, match="in use"):
             async with serving(shared):
                 pass
 
@@ -223,3 +223,27 @@ async def test_an_artifact_directory_that_cannot_be_one_is_told(home: Path) -> N
     with pytest.raises(CommandError, match="--artifacts"):
         async with serving(settings):
             pass
+
+
+async def test_at_the_end_the_library_is_let_go_of_after_the_store(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    shut_down, close = SqliteProvider.shutdown, ArtifactLibrary.close
+
+    async def shutdown_and_tell(provider: SqliteProvider) -> None:
+        await shut_down(provider)
+        ended.append("store")
+
+    def close_and_tell(library: ArtifactLibrary) -> None:
+        close(library)
+        ended.append("library")
+
+    monkeypatch.setattr(SqliteProvider, "shutdown", shutdown_and_tell)
+    monkeypatch.setattr(ArtifactLibrary, "close", close_and_tell)
+
+    async with serving(settings_of(home)) as served:
+        assert ended == []
+        assert served.endpoint.exists()
+
+    assert ended == ["store", "library"]

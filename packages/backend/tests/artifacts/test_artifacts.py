@@ -158,8 +158,9 @@ async def opened(root: Path, **limits: int) -> AsyncIterator[Desk]:
         clock=clock,
         ids=SystemIds(),
     )
+    library = ArtifactLibrary(root)
     service = ArtifactService(
-        ArtifactLibrary(root),
+        library,
         engine,
         node_id="node-oak",
         limits=ArtifactLimits(**limits),
@@ -172,6 +173,7 @@ async def opened(root: Path, **limits: int) -> AsyncIterator[Desk]:
     finally:
         await service.aclose()
         await engine.shutdown()
+        library.close()
 
 
 @pytest.fixture
@@ -705,8 +707,9 @@ async def test_a_policy_without_artifacts_takes_no_uploads(root: Path) -> None:
         clock=clock,
         ids=SystemIds(),
     )
+    library = ArtifactLibrary(root)
     service = ArtifactService(
-        ArtifactLibrary(root),
+        library,
         engine,
         node_id="n",
         limits=ArtifactLimits(),
@@ -719,6 +722,7 @@ async def test_a_policy_without_artifacts_takes_no_uploads(root: Path) -> None:
 
     await service.aclose()
     await engine.shutdown()
+    library.close()
 
 
 def test_base64_of_a_chunk_is_the_standard_one() -> None:

@@ -204,9 +204,12 @@ def require_safe_directory(directory: Path, found: os.stat_result, *, user: int)
             "--endpoint"
         )
     if found.st_mode & 0o022:
+        # Nobody should be told to close a directory that is meant for everybody.
+        is_shared = found.st_mode & stat.S_ISVTX or found.st_uid != user
+        mend = "" if is_shared else f"run `chmod go-w {directory}`, or "
         raise CommandError(
             f"{directory} can be written by other users, who could put their own socket there; "
-            f"run `chmod go-w {directory}`, or give an --endpoint in a directory of your own"
+            f"{mend}give an --endpoint in a directory of your own"
         )
 
 

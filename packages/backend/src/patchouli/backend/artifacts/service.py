@@ -95,12 +95,11 @@ class ArtifactService:
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def aclose(self) -> None:
-        """Forget all uploads and release the library."""
+        """Forget all uploads; the library stays open until who opened it closes it."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait([self._sweeper])
         await self._uploads.close()
-        self._library.close()
 
     async def begin(self, connection: object, params: UploadBeginParams) -> str:
         """Return the id of a new upload of `connection`.
