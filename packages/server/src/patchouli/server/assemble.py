@@ -199,3 +199,8 @@ def _settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_CONTAINERS, OLDER_AFTER, OLDEST_AFTER)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
