@@ -19,11 +19,12 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import lt
 from typing import TYPE_CHECKING
 
 from patchouli.backend.canonical import canonical_bytes
 from patchouli.backend.errors import CursorExpiredError, InvalidRequestError
-from patchouli.provider import INTEGER_MAX, ChangesPlan, Cursor, UnavailableError
+from patchouli.provider import INTEGER_MAX, ChangesPlan, Cursor, UnavailableError, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -296,6 +297,7 @@ class _ScopeFeed:
                 self._admit(page)
 
     def _admit(self, page: ChangePage) -> None:
+        check("I8 the window grows in order and without repetition", lambda: self._follows(page))
         for change in page.changes:
             event = self._encode(change)
             self._window.append(event)
@@ -306,6 +308,10 @@ class _ScopeFeed:
             self._floor = event.position
         self._reached = page.reached
         self._wake()
+
+    def _follows(self, page: ChangePage) -> bool:
+        places = [self._reached, *(change.cursor for change in page.changes)]
+        return all(map(lt, places, places[1:])) and places[-1] <= page.reached
 
     def _fail(self, error: Exception) -> None:
         """End all subscriptions with `error`; later ones begin anew."""

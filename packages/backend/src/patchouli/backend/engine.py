@@ -73,6 +73,7 @@ from patchouli.provider import (
     UnitState,
     VersionId,
     VersionState,
+    check,
 )
 from patchouli.provider import DeadlineExceededError as ProviderDeadlineExceededError
 
@@ -587,9 +588,17 @@ class Engine:
         Should it be too late for that, its answer brings what `read` brought.
         """
         accepted = resolution.accepted
+        expected_heads = tuple([head.id for head in heads])
+        check(
+            "I2 the new heads are new versions or present heads",
+            lambda: (
+                {new.id for new in resolution.new_versions}.union(expected_heads)
+                >= {*resolution.head_versions}
+            ),
+        )
         return Commit(
             key=key,
-            expected_heads=tuple([head.id for head in heads]),
+            expected_heads=expected_heads,
             new_versions=resolution.new_versions,
             head_versions=resolution.head_versions,
             accepted=accepted.id,
