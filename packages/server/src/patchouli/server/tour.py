@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import datetime
 import hashlib
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +29,7 @@ from rich.text import Text
 
 CALL_SECONDS: Final = 10.0
 START_SECONDS: Final = 20.0
+TEXT_COLUMNS: Final = 100  # longer lines are hard to read, however wide the terminal is
 INTERRUPTED: Final = 130  # the exit code of a process that Ctrl-C ended
 META: Final = {"workspace_id": "travel", "user_id": "mira"}
 READY_PREFIX: Final = "Patchouli daemon listening on "
@@ -76,7 +79,7 @@ class Narrator:
         self._count += 1
         self._console.print()
         self._console.print(Text.assemble((f"{self._count}. ", "magenta"), (title, "bold")))
-        for line in text.splitlines():
+        for line in textwrap.wrap(text, min(self._console.width, TEXT_COLUMNS) - 3):
             self._console.print(Text(f"   {line}", "dim"))
 
     def happened(self, who: str, what: str) -> None:
@@ -476,8 +479,6 @@ def _delete(agent: Caller, name: str, bases: list[str]) -> None:
 
 
 def _retrieve(agent: Caller, query: dict[str, Any]) -> list[dict[str, Any]]:
-    import json  # noqa: PLC0415 -- only here
-
     data = {"query": json.dumps(query), "types": ["knowledge"]}
     return agent.call("patchouli.entity.retrieve@1", _params(data))["data"]["hits"]
 
