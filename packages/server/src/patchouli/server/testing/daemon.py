@@ -77,7 +77,7 @@ class DaemonProcess:
             if line.startswith(READY_PREFIX):
                 return
             self.output.append(line.rstrip("\n"))
-        code = self._process.wait()
+        code = self._finish()
         raise RuntimeError(f"the daemon ended with {code}: {' / '.join(self.output)}")
 
     def kill(self) -> None:
