@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from patchouli.backend import EntityResult
+    from patchouli.protocol import JsonValue
     from patchouli.provider_sqlite.connection import Connection
     from patchouli.provider_sqlite.testing import DiskCall
 
@@ -110,7 +111,7 @@ class Machine:
 
     async def create(self, key: Key, text: str = "a leaf") -> Attempt:
         attempt = self.account.attempt(self.account.new_peer(), CREATE, key)
-        value = {"text": f"{text} {attempt.word}", "tag": attempt.word}
+        value: JsonValue = {"text": f"{text} {attempt.word}", "tag": attempt.word}
         data = CreateData(type=key.type, id=key.id, value=value)
         params = CreateParams(meta=self._meta(attempt), data=data)
         return await self._told(attempt, self.engine.create(params))
