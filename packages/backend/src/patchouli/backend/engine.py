@@ -112,6 +112,7 @@ ATTEMPTS = 8  # commits of one mutation; it lost eight races when it gives up
 
 _DEADLINE = "deadline_unix_ms"
 _DEADLINE_MAX = 2**64 - 1
+_REF_TYPE = "data/ref/type"
 
 
 class Engine:
@@ -216,7 +217,7 @@ class Engine:
         """
         data = params.data
         deadline = self._deadline(params.meta)
-        selection = self._select(data.type, params.meta, deadline)
+        selection = self._select(data.type, params.meta, deadline, at="data/type")
         self._require_storable(data.type, data.value, selection)
         entity_id = self._ids.entity_id() if data.id is None else data.id
         key = EntityKey(selection.scope.text, data.type, entity_id)
@@ -246,7 +247,7 @@ class Engine:
         """
         ref = params.data.ref
         deadline = self._deadline(params.meta)
-        selection = self._select(ref.type, params.meta, deadline)
+        selection = self._select(ref.type, params.meta, deadline, at=_REF_TYPE)
         key = EntityKey(selection.scope.text, ref.type, ref.id)
         reading = await self._read(
             ReadPlan(
@@ -318,7 +319,7 @@ class Engine:
         """
         ref, value = params.data.ref, params.data.value
         deadline = self._deadline(params.meta)
-        selection = self._select(ref.type, params.meta, deadline)
+        selection = self._select(ref.type, params.meta, deadline, at=_REF_TYPE)
         self._require_storable(ref.type, value, selection)
         return await self._replace(ref, selection, deadline, _Update(value, canonical(value)))
 
@@ -333,7 +334,7 @@ class Engine:
         """
         ref = params.data.ref
         deadline = self._deadline(params.meta)
-        selection = self._select(ref.type, params.meta, deadline)
+        selection = self._select(ref.type, params.meta, deadline, at=_REF_TYPE)
         return await self._replace(ref, selection, deadline, None)
 
     async def subscribe(self, params: SubscribeParams) -> Subscription:
@@ -400,8 +401,11 @@ class Engine:
         if deadline_unix_ms is not None and self._clock.unix_ms() >= deadline_unix_ms:
             raise _late()
 
-    def _select(self, entity_type: str, meta: JsonObject, deadline: int | None) -> Selection:
-        selection = self._selector.select(entity_type, meta)
+    def _select(
+        self, entity_type: str, meta: JsonObject, deadline: int | None, *, at: str
+    ) -> Selection:
+        """Return the selection for the type that the request names `at` a pointer."""
+        selection = self._selector.select(entity_type, meta, at=at)
         self._require_time(deadline)
         self._require_offered(selection)
         return selection

@@ -305,7 +305,8 @@ class ModelProvider(Provider):
     def _require(self, claim: str, operation: str) -> None:
         self._capabilities.require(claim, provider=self.kind, operation=operation)
 
-    def _require_if(self, is_used: bool, claim: str, operation: str) -> None:  # noqa: FBT001
+    # The name of the method says what the flag is.
+    def _require_if(self, is_used: bool, claim: str, operation: str) -> None:  # noqa: FBT001 - above
         if is_used:
             self._require(claim, operation)
 

@@ -41,8 +41,12 @@ class Selector:
         }
         self.entity_types = frozenset(self._types)
 
-    def select(self, entity_type: str, meta: Mapping[str, Json]) -> Selection:
+    def select(
+        self, entity_type: str, meta: Mapping[str, Json], *, at: str = "data/type"
+    ) -> Selection:
         """Return everything the policy says about a request for `entity_type` with `meta`.
+
+        `at` is where the request names the type.
 
         Raises:
             InvalidRequestError: The type is not configured, a present alias is invalid, an alias
@@ -53,7 +57,7 @@ class Selector:
             raise InvalidRequestError(
                 "the entity type is not configured; the configured types are "
                 + ", ".join(sorted(self.entity_types)),
-                pointer="data/type",
+                pointer=at,
             )
         bound = self._binder.bind(meta)
         rules, plan = plans
