@@ -202,7 +202,9 @@ class _Step:
         self._batches = batches
 
     def __enter__(self) -> Connection:
-        self._connection.execute("BEGIN IMMEDIATE")
+        # Not IMMEDIATE: that would take the write lock of the attached truth as well and hold its
+        # writer for the whole step. The index itself has no other writer.
+        self._connection.execute("BEGIN")
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
