@@ -442,6 +442,65 @@ async def test_uploads_are_counted_by_connection_and_in_total(root: Path) -> Non
         await desk.begin("a4")
 
 
+async def test_uploads_that_begin_at_once_count(root: Path) -> None:
+    async with opened(root, uploads=3, uploads_per_connection=3) as desk:
+        begun = await asyncio.gather(
+            *(desk.begin(f"a{n}") for n in range(5)), return_exceptions=True
+        )
+
+        assert sum(isinstance(one, str) for one in begun) == 3
+        assert sum(isinstance(one, OverloadedError) for one in begun) == 2
+        assert len(parts(root)) == 3
+
+
+async def test_chunks_that_arrive_at_once_count(root: Path) -> None:
+    async with opened(root, upload_bytes=15) as desk:
+        uploads = [await desk.begin(f"a{n}") for n in range(3)]
+
+        stored = await asyncio.gather(
+            *(desk.chunk(upload, 0, b"x" * 7) for upload in uploads), return_exceptions=True
+        )
+
+        assert stored.count(7) == 2
+        assert sum(isinstance(one, OverloadedError) for one in stored) == 1
+        sizes = [path.stat().st_size for path in (root / "uploads").iterdir()]
+        assert sorted(sizes) == [0, 7, 7]
+
+
+async def test_an_upload_that_begins_while_its_connection_ends_is_forgotten(
+    desk: Desk, root: Path
+) -> None:
+    beginning = asyncio.ensure_future(desk.begin())
+    await asyncio.sleep(0)  # it has begun, and waits for its thread
+
+    await desk.service.drop_connection(desk.me)
+
+    upload = await beginning
+    with pytest.raises(NotFoundError):
+        await desk.chunk(upload, 0, b"x")
+    assert parts(root) == []
+
+
+async def test_a_begin_that_fails_takes_no_place(desk: Desk, root: Path) -> None:
+    (root / "uploads").rename(root / "away")
+    with pytest.raises(ArtifactStoreError):
+        await desk.begin()
+    (root / "away").rename(root / "uploads")
+
+    for number in range(16):  # as many as one connection may have
+        await desk.begin(f"a{number}")
+
+
+async def test_of_answers_as_many_are_kept_as_allowed_the_newest_ones(root: Path) -> None:
+    async with opened(root, results=2) as desk:
+        uploads = [await desk.begin(f"a{n}") for n in range(3)]
+        answers = [await desk.commit(upload) for upload in uploads]
+
+        with pytest.raises(NotFoundError):
+            await desk.commit(uploads[0])
+        assert [await desk.commit(upload) for upload in uploads[1:]] == answers[1:]
+
+
 async def test_sizes_are_bounded_at_begin_and_while_they_grow(root: Path) -> None:
     async with opened(root, artifact_bytes=10, upload_bytes=15) as desk:
         with pytest.raises(InvalidRequestError):

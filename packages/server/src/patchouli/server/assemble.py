@@ -156,6 +156,7 @@ def artifact_limits(limits: Limits) -> ArtifactLimits:
         upload_bytes=limits.max_upload_bytes,
         idle_seconds=limits.upload_idle_seconds,
         result_seconds=limits.upload_result_seconds,
+        results=limits.max_upload_results,
     )
 
 

@@ -81,6 +81,9 @@ class Limits:
     upload_result_seconds: int = _bound(
         900, "seconds after a commit", "it is no longer answered again"
     )
+    max_upload_results: int = _bound(
+        1_024, "answers of commits, kept", "the oldest is no longer answered again"
+    )
     outbox_bytes: int = _bound(
         4_194_304, "bytes to a connection", "its requests wait until the peer reads"
     )

@@ -6,9 +6,9 @@
              forgotten                            published
 
 An upload belongs to the connection that began it; for any other it does not exist. Its bytes are
-hashed as they arrive, so a commit costs a sync and a rename. After success the answer is kept for a
-while, and a commit whose answer was lost can be repeated. One lock an upload; none is held for
-another one. File work runs on threads.
+hashed as they arrive, so a commit costs a sync and a rename. After success only the answer is kept,
+for a while, so that a commit whose answer was lost can be repeated. One lock an upload; none is
+held for another one. File work runs on threads; what a bound counts is taken before they begin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncio
 import os
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from patchouli.backend.artifacts.library import Digest, append
 from patchouli.backend.errors import (
@@ -46,6 +46,7 @@ class ArtifactLimits:
     upload_bytes: int = 8 << 30  # of all open uploads together
     idle_seconds: int = 900
     result_seconds: int = 900
+    results: int = 1024  # the oldest one goes
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -55,15 +56,22 @@ class Upload:
     id: str
     connection: object
     data: UploadBeginData
-    descriptor: int
+    descriptor: int = -1
     touched: float
     length: int = 0
+    room: int = 0  # `length`, or what it becomes when the chunk under way is stored
     last_chunk: tuple[int, bytes] | None = None
     published: Digest | None = None
     result: EntityResult | None = None
     # Any: hashlib names no public type for its objects.
     hasher: Any = field(default_factory=sha256)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class _Done(NamedTuple):
+    connection: object
+    result: EntityResult
+    since: float
 
 
 class Uploads:
@@ -77,6 +85,7 @@ class Uploads:
         self._clock = clock
         self._ids = ids
         self._uploads: dict[str, Upload] = {}
+        self._done: dict[str, _Done] = {}  # oldest first
 
     async def begin(self, connection: object, data: UploadBeginData) -> str:
         """Return the id of a new upload.
@@ -84,24 +93,31 @@ class Uploads:
         Raises:
             OverloadedError: There are as many open uploads as allowed.
             InvalidRequestError: The announced length is over the limit.
+            ArtifactStoreError: The file system refuses.
         """
         await self.sweep()
-        open_ones = [upload for upload in self._uploads.values() if upload.result is None]
-        mine = sum(upload.connection is connection for upload in open_ones)
-        if len(open_ones) >= self._limits.uploads or mine >= self._limits.uploads_per_connection:
+        mine = sum(upload.connection is connection for upload in self._uploads.values())
+        if (
+            len(self._uploads) >= self._limits.uploads
+            or mine >= self._limits.uploads_per_connection
+        ):
             raise OverloadedError("too many open uploads; finish one first", retryable=True)
         if (data.expected_byte_length or 0) > self._limits.artifact_bytes:
             raise _too_long(self._limits)
-        upload_id = self._ids.entity_id()
-        descriptor = await asyncio.to_thread(self._library.create_part, upload_id)
-        self._uploads[upload_id] = Upload(
-            id=upload_id,
+        upload = Upload(
+            id=self._ids.entity_id(),
             connection=connection,
             data=data,
-            descriptor=descriptor,
             touched=self._clock.monotonic(),
         )
-        return upload_id
+        self._uploads[upload.id] = upload
+        async with upload.lock:
+            try:
+                await _finish(asyncio.to_thread(self._create, upload))
+            except BaseException:
+                await self._discard(upload)
+                raise
+        return upload.id
 
     async def append(self, connection: object, upload_id: str, *, offset: int, data: bytes) -> int:
         """Append `data` and return the bytes received so far.
@@ -121,11 +137,15 @@ class Uploads:
             if upload.published is not None:
                 raise InvalidRequestError("the bytes of this upload are complete; commit it")
             _require_open(upload)
-            if upload.last_chunk == (offset, sha256(data).digest()):
+            chunk = (offset, sha256(data).digest())
+            if upload.last_chunk == chunk:
                 return upload.length
-            self._require_room(upload, offset=offset, size=len(data))
-            await _finish(asyncio.to_thread(self._append, upload, data))
-            upload.last_chunk = (offset, sha256(data).digest())
+            self._take_room(upload, offset=offset, size=len(data))
+            try:
+                await _finish(asyncio.to_thread(self._append, upload, data))
+            finally:
+                upload.room = upload.length
+            upload.last_chunk = chunk
             return upload.length
 
     async def commit(
@@ -143,6 +163,9 @@ class Uploads:
                 is forgotten.
             ArtifactStoreError: The bytes could not be published; the upload is forgotten.
         """
+        done = self._done.get(upload_id)
+        if done is not None and done.connection is connection:
+            return done.result
         upload = self._require(connection, upload_id)
         async with upload.lock:
             if upload.result is not None:
@@ -158,21 +181,28 @@ class Uploads:
                     raise
             assert upload.published is not None  # noqa: S101 -- set on the line above
             upload.result = await create(upload, upload.published)
-            upload.touched = self._clock.monotonic()
+            self._keep(upload, upload.result)
             return upload.result
 
     async def drop_connection(self, connection: object) -> None:
         """Forget the uploads of a connection that is gone."""
         for upload in [u for u in self._uploads.values() if u.connection is connection]:
             await self._forget(upload)
+        # Last, because a commit that was under way is done only now.
+        for upload_id in [i for i, done in self._done.items() if done.connection is connection]:
+            del self._done[upload_id]
 
     async def sweep(self) -> None:
         """Forget uploads that were idle for too long, and answers that were kept long enough."""
         now = self._clock.monotonic()
+        while self._done:
+            upload_id, done = next(iter(self._done.items()))
+            if now - done.since < self._limits.result_seconds:
+                break
+            del self._done[upload_id]
         for upload in tuple(self._uploads.values()):
-            is_done = upload.result is not None
-            kept = self._limits.result_seconds if is_done else self._limits.idle_seconds
-            if now - upload.touched >= kept and not upload.lock.locked():
+            is_idle = now - upload.touched >= self._limits.idle_seconds
+            if is_idle and not upload.lock.locked():
                 await self._forget(upload)
 
     async def close(self) -> None:
@@ -187,7 +217,14 @@ class Uploads:
         upload.touched = self._clock.monotonic()
         return upload
 
-    def _require_room(self, upload: Upload, *, offset: int, size: int) -> None:
+    def _keep(self, upload: Upload, result: EntityResult) -> None:
+        """Keep nothing of an upload but its answer."""
+        del self._uploads[upload.id]
+        self._done[upload.id] = _Done(upload.connection, result, self._clock.monotonic())
+        if len(self._done) > self._limits.results:
+            del self._done[next(iter(self._done))]
+
+    def _take_room(self, upload: Upload, *, offset: int, size: int) -> None:
         if offset != upload.length:
             raise InvalidRequestError(
                 f"the next chunk begins at offset {upload.length}", pointer="data/offset"
@@ -197,12 +234,14 @@ class Uploads:
         if expected is not None and length > expected:
             raise InvalidRequestError(f"the upload was announced with {expected} bytes")
         if length > self._limits.artifact_bytes:
-            raise InvalidRequestError(
-                f"an artifact has at most {self._limits.artifact_bytes} bytes"
-            )
-        stored = sum(u.length for u in self._uploads.values() if u.published is None)
-        if stored + size > self._limits.upload_bytes:
+            raise _too_long(self._limits)
+        taken = sum(u.room for u in self._uploads.values() if u.published is None)
+        if taken + size > self._limits.upload_bytes:
             raise OverloadedError("open uploads take all the room there is", retryable=True)
+        upload.room = length
+
+    def _create(self, upload: Upload) -> None:
+        upload.descriptor = self._library.create_part(upload.id)
 
     def _append(self, upload: Upload, data: bytes) -> None:
         append(upload.descriptor, data, offset=upload.length)
