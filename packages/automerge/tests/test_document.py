@@ -122,7 +122,7 @@ def test_concurrent_edits_of_one_text_are_both_there() -> None:
     assert len(one.heads()) == 2
 
 
-@pytest.mark.scenario("7")
+@pytest.mark.scenario(7)
 def test_a_change_follows_all_heads() -> None:
     one, other = document([0, 0]), document([0, 0])
     one.replace("[1,0]", actor=b"a")

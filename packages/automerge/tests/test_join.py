@@ -27,17 +27,17 @@ def joined(base: Any, *changed: Any, path: str = "/content") -> Any:
     return json.loads(join(path=path, base="0", nodes=nodes, candidates=candidates))
 
 
-@pytest.mark.scenario("2")
+@pytest.mark.scenario(2)
 def test_changes_of_different_words_are_both_there() -> None:
     assert joined("red apple", "red pear", "green apple") == "green pear"
 
 
-@pytest.mark.scenario("3")
+@pytest.mark.scenario(3)
 def test_changes_of_different_members_are_both_there() -> None:
     assert joined({"a": 0, "b": 0}, {"a": 1, "b": 0}, {"a": 0, "b": 2}) == {"a": 1, "b": 2}
 
 
-@pytest.mark.scenario("8")
+@pytest.mark.scenario(8)
 @pytest.mark.parametrize(
     ("base", "one", "other", "both"),
     [
