@@ -14,5 +14,9 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def record(cls: type[T]) -> type[T]:
-    """Make `cls` a slotted dataclass with keyword arguments, equality and a hash by its fields."""
-    return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)
+    """Make `cls` a slotted dataclass with keyword arguments and equality by its fields.
+
+    It has no hash: none is looked up by its value, and making one for each costs the start of a
+    process more than all their other methods.
+    """
+    return dataclass(slots=True, kw_only=True)(cls)

@@ -54,7 +54,7 @@ class ChangeKind(StrEnum):
 def change_kind(*, previous_heads: int, new_heads: int, is_single_tombstone: bool) -> ChangeKind:
     """Return the kind of a publication from the head counts before and after it.
 
-    One rule for every path (SPEC 8.5): nothing before is `created`; several heads after are
+    One rule for every path: nothing before is `created`; several heads after are
     `conflicted`; one head after several is `resolved`; else the single head decides.
     """
     if previous_heads == 0:
