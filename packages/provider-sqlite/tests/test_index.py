@@ -175,7 +175,7 @@ def test_a_damaged_index_is_built_anew(library: Library, damage: str) -> None:
         assert damaged.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-@pytest.mark.parametrize("table", ["text_index_data", "leaf_index_data", "document", "names"])
+@pytest.mark.parametrize("table", ["text_index_data", "leaf_index_data", "document", "shared"])
 def test_damage_in_the_running_index_is_survived(library: Library, table: str) -> None:
     fill(library)
     with kept(library) as index:

@@ -19,7 +19,7 @@ from patchouli.provider import (
     leaves,
     resolve,
 )
-from patchouli.provider_sqlite import search_candidates
+from patchouli.provider_sqlite import index_patterns, search_candidates
 from patchouli.provider_sqlite.index_limits import IndexLimits
 from patchouli.provider_sqlite.testing.library import SCOPE, Library, filter_of, plan_of
 
@@ -86,6 +86,8 @@ class Corpus:
         self._names = chance.sample(NAMES, chance.randint(2, 6))
         self._pieces = chance.sample(PIECES, chance.randint(3, 12)) + self._names[:2]
         self._numbers = chance.sample(NUMBERS, 4)
+        # Values of one origin: the same members, mostly with the same leaves.
+        self._usual = {name: self.value(1) for name in self._names[:4]}
 
     def key(self) -> EntityKey:
         ids = ("a", "b", "c", "d", "e", "é\x00", "10", "9", "Z")
@@ -100,7 +102,12 @@ class Corpus:
             return [None]
         if kind == 1:
             return [self.value(), None]
-        return [self.value() for _ in range(2 if kind == 2 else 1)]
+        return [self.head() for _ in range(2 if kind == 2 else 1)]
+
+    def head(self) -> Json:
+        if self._chance.random() < 0.5:
+            return self.value()
+        return self._usual | {self._chance.choice(self._names): self.text()}
 
     def text(self, most: int = 6) -> str:
         return "".join(self._chance.choices(self._pieces, k=self._chance.randint(0, most)))
@@ -193,6 +200,9 @@ def test_an_index_anywhere_answers_what_the_heads_say(
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(search_candidates, "FEW", few)
+            patch.setattr(index_patterns, "LEARNT_FROM", 2)
+            patch.setattr(index_patterns, "WORTH_SHARING", 1)
+            patch.setattr(index_patterns, "MISSES", 3)
             for _ in range(chance.randint(10, 60)):
                 step = chance.randrange(10)
                 if step == 0:

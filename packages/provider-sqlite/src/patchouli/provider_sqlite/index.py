@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from patchouli.provider import Clock, RetrieveOutcome, RetrievePlan
+
+LONGEST_PAUSE_SECONDS: Final = 0.25  # of a writer that is slowed down
 
 _LONGEST_RETRY_SECONDS: Final = 60.0
 
@@ -67,6 +70,8 @@ class Index:
         self._is_stuck = False
         self._is_closing = False
         self._is_idle = False
+        self._last_group = 0
+        self._seconds_per_change = 0.0
         self._wants_checkpoint = False
         self._wants_all = 0
         self._attached: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
@@ -81,14 +86,26 @@ class Index:
     def notify(self, cursor: int) -> None:
         """Take note that the truth has come to `cursor`. Called by the writer after its COMMIT."""
         with self._changed:
+            self._last_group = cursor - self._frontier
             self._frontier = cursor
             # A thread that gathers a batch is not woken for each group that adds to it.
             if self._is_idle or cursor - self._watermark >= self._limits.batch_changes:
                 self._changed.notify_all()
 
     def wait_for_room(self) -> None:
-        """Return when the tail is within its bound, or nobody works on it."""
+        """Return when the tail is within its bound, or nobody works on it.
+
+        From half of the bound on it takes its time, up to what the index needs for a group.
+        """
         with self._changed:
+            if self._is_stuck or self._generation == 0:
+                return
+            soft = self._limits.tail_changes // 2
+            excess = self._frontier - self._watermark - soft
+            if excess > 0:
+                share = min(1.0, excess / max(1, self._limits.tail_changes - soft))
+                pause = share * self._seconds_per_change * self._last_group
+                self._changed.wait_for(self._has_ended, min(pause, LONGEST_PAUSE_SECONDS))
             self._changed.wait_for(self._has_room)
 
     def wait_until_caught_up(self, timeout_seconds: float | None = None) -> bool:
@@ -176,9 +193,11 @@ class Index:
             or self._generation == 0
             or self._is_damaged
             or self._is_stuck
-            or self._is_closing
-            or not self._thread.is_alive()
+            or self._has_ended()
         )
+
+    def _has_ended(self) -> bool:
+        return self._is_closing or not self._thread.is_alive()
 
     def _is_caught_up(self) -> bool:
         return self._is_closing or (self._is_built and self._watermark >= self._frontier)
@@ -238,8 +257,14 @@ class Index:
         if wants_checkpoint:
             store.checkpoint()
         # Both in each step: neither may keep the other from its turn.
-        has_caught_up, is_building = store.catch_up(), store.build_on()
+        started, watermark = time.monotonic(), store.state.watermark
+        has_caught_up = store.catch_up()
+        taken = time.monotonic() - started
+        changes = store.state.watermark - watermark
+        is_building = store.build_on()
         with self._changed:
+            if changes >= self._limits.batch_changes // 2:  # a small batch says little about a rate
+                self._seconds_per_change = taken / changes
             self._is_stuck = False
             self._publish(store)
         return has_caught_up or is_building

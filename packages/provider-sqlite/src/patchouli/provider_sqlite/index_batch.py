@@ -13,33 +13,32 @@ segment whenever the number goes back.
 from __future__ import annotations
 
 import json
-import time
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
-from patchouli.provider import fold
 from patchouli.provider_sqlite.connection import number_array, text_array
 from patchouli.provider_sqlite.index_leaves import (
     CONTAINER,
     EXTRACT,
     PART,
     SEPARATOR,
-    Shape,
+    WHOLE_VALUE,
     shape_of,
     shape_of_nodes,
     tokens_of,
     walk,
 )
+from patchouli.provider_sqlite.index_patterns import Pattern
 from patchouli.provider_sqlite.index_schema import ENTITY_BITS
 from patchouli.provider_sqlite.index_terms import Terms
-from patchouli.provider_sqlite.index_text import NUL, space_out
+from patchouli.provider_sqlite.index_text import NUL, lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from patchouli.provider_sqlite.connection import Connection
 
-SHAPES_REMEMBERED: Final = 2048  # each some KB; beyond, all are forgotten
-POLITE_STEP: Final = 64  # documents laid out in one go; then others may have the interpreter
+PATTERNS_REMEMBERED: Final = 2048  # each some KB; beyond, all are forgotten
 
 _ROW: Final = "\x1e"  # between the rows of one aggregated text
 _RESERVED: Final = (NUL, CONTAINER, PART, _ROW, SEPARATOR)
@@ -51,7 +50,7 @@ TEMPORARY: Final = (
     "CREATE TEMP TABLE texts (ordinal INTEGER PRIMARY KEY, text TEXT)",
     "CREATE TEMP TABLE tokens (ordinal INTEGER PRIMARY KEY, tokens TEXT)",
     "CREATE TEMP TABLE numbers (ordinal INTEGER PRIMARY KEY, number INTEGER)",
-    "CREATE TEMP TABLE removed (document_id INTEGER PRIMARY KEY, names_id INTEGER)",
+    "CREATE TEMP TABLE removed (document_id INTEGER PRIMARY KEY, shared_id INTEGER)",
 )
 
 _FILL: Final = f"""
@@ -70,7 +69,7 @@ FROM (SELECT position, scope_id, ({EXTRACT}) AS extracted
 _BODY: Final = "SELECT body FROM temp.batch WHERE position = ?"
 
 _NOTE_REMOVED: Final = """
-INSERT INTO temp.removed SELECT d.document_id, d.names_id
+INSERT INTO temp.removed SELECT d.document_id, d.shared_id
 FROM temp.batch AS b CROSS JOIN document AS d ON d.document_id = b.document_id
 """
 _REMOVE: Final = (
@@ -81,9 +80,9 @@ _REMOVE: Final = (
 _REMOVE_ASIDE: Final = """
 DELETE FROM aside WHERE (scope_id, entity_id) IN (SELECT scope_id, entity_id FROM temp.batch)
 """
-_UNUSED_NAMES: Final = """
-SELECT group_concat(DISTINCT names_id) FROM temp.removed
-WHERE NOT EXISTS (SELECT 1 FROM document AS d WHERE d.names_id = removed.names_id)
+_UNUSED_SHARED: Final = """
+SELECT group_concat(DISTINCT shared_id) FROM temp.removed
+WHERE NOT EXISTS (SELECT 1 FROM document AS d WHERE d.shared_id = removed.shared_id)
 """
 
 _ADD_SHELVES: Final = """
@@ -93,7 +92,7 @@ _HOLD_TEXTS: Final = "INSERT INTO temp.texts (text) SELECT value FROM carray(?)"
 _HOLD_TOKENS: Final = "INSERT INTO temp.tokens (tokens) SELECT value FROM carray(?)"
 _HOLD_NUMBERS: Final = "INSERT INTO temp.numbers (number) SELECT value FROM carray(?)"
 _ADD_DOCUMENTS: Final = """
-INSERT INTO document (document_id, shelf_id, recorded_at, id, names_id, total, text)
+INSERT INTO document (document_id, shelf_id, recorded_at, id, shared_id, total, text)
 SELECT b.document_id, s.shelf_id, b.recorded_at, b.id, n.number, c.number, t.text
 FROM temp.texts AS t
 CROSS JOIN temp.numbers AS p ON p.ordinal = 3 * t.ordinal - 2
@@ -139,7 +138,7 @@ _CLEAR: Final = (
 class Documents:
     """What is stored of the documents of a batch beside their rows in the truth, in three lists.
 
-    `numbers` holds three for each: its position in the batch, its names, its total.
+    `numbers` holds three for each: its position in the batch, its shared leaves, its total.
     """
 
     def __init__(self) -> None:
@@ -155,7 +154,7 @@ class Batches:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._terms = Terms(connection)
-        self._shapes: dict[str, Shape] = {}
+        self._patterns: dict[str, Pattern] = {}
         for statement in TEMPORARY:
             connection.execute(statement)
 
@@ -166,7 +165,7 @@ class Batches:
         if not entity_ids:
             return
         self._connection.execute(_FILL, (number_array(entity_ids),))
-        self._remove()
+        has_removed = self._remove()
         self._connection.execute(_ADD_SHELVES)
         documents = self._lay_out()
         if documents.texts:
@@ -174,24 +173,28 @@ class Batches:
         self._connection.execute(_ADD_CONFLICTED)
         if documents.aside:
             self._connection.execute(_ADD_ASIDE, (number_array(documents.aside),))
-        self._forget_names()
+        if has_removed:
+            self._forget_shared()
 
     def forget(self) -> None:
         """Drop what was remembered of a transaction that was rolled back."""
         self._terms.forget()
-        self._shapes.clear()
+        self._patterns.clear()
 
-    def _remove(self) -> None:
+    def _remove(self) -> bool:
+        """Remove what the index says of these entities; return whether they had documents."""
         self._connection.execute(_REMOVE_ASIDE)
         self._connection.execute(_NOTE_REMOVED)
-        if self._connection.changes():
-            for statement in _REMOVE:
-                self._connection.execute(statement)
+        if not self._connection.changes():
+            return False
+        for statement in _REMOVE:
+            self._connection.execute(statement)
+        return True
 
-    def _forget_names(self) -> None:
-        unused: str | None = self._connection.execute(_UNUSED_NAMES).get
+    def _forget_shared(self) -> None:
+        unused: str | None = self._connection.execute(_UNUSED_SHARED).get
         if unused is not None:
-            self._terms.forget_names([int(names_id) for names_id in unused.split(",")])
+            self._terms.forget_shared([int(shared_id) for shared_id in unused.split(",")])
 
     def _add(self, documents: Documents) -> None:
         self._connection.execute(_HOLD_TEXTS, (text_array(documents.texts),))
@@ -212,41 +215,50 @@ class Batches:
             rows.split(_ROW),
             strict=True,
         )
-        shapes, names_of = self._shapes, self._terms.names
-        for count, (position, scope_id, row) in enumerate(batch):
+        patterns, shared_of = self._patterns, self._terms.shared
+        for position, scope_id, row in batch:
             paths, _, nodes = row.partition(PART)
             if nodes and PART not in nodes:
-                shape = shapes.get(paths) or self._shape(paths)
+                pattern = patterns.get(paths) or self._pattern(paths)
                 leaves = nodes.split(SEPARATOR)
             else:
                 walked = self._walk(position)
                 if walked is None:
                     documents.aside.append(position)
                     continue
-                shape, leaves = walked
-            names = names_of(scope_id, shape)
-            own = set(leaves)
-            own -= shape.names_and_container
-            folded = fold(SEPARATOR.join(own))
-            length = len(folded) - len(own) + 1 if own else 0
-            documents.numbers += (position, names.names_id, names.total + length)
-            documents.texts.append(space_out(folded) + SEPARATOR)
-            documents.tokens.append(tokens_of(shape, leaves, length))
-            if count % POLITE_STEP == POLITE_STEP - 1:
-                time.sleep(0)
+                pattern, leaves = walked
+            is_long = len(nodes) > WHOLE_VALUE
+            usual = pattern.usual
+            if usual is not None and usual.constant_at(leaves) == usual.constants:
+                variable = usual.variable_at(leaves)
+                own = set(variable) - usual.not_own
+                shared = shared_of(scope_id, usual.shared)
+                tokens = usual.tokens + tokens_of(usual.prefixes, variable, may_be_long=is_long)
+            else:
+                pattern.learn(leaves)
+                shape = pattern.shape
+                own = set(leaves) - shape.names_and_container
+                shared = shared_of(scope_id, pattern.names)
+                at_leaves = compress(leaves, shape.is_leaf)
+                tokens = tokens_of(shape.prefixes, at_leaves, may_be_long=is_long)
+            text, length = lay_out(own)
+            documents.numbers += (position, shared.shared_id, shared.total + length)
+            documents.texts.append(text)
+            documents.tokens.append(tokens)
         return documents
 
-    def _shape(self, paths: str) -> Shape:
-        if len(self._shapes) >= SHAPES_REMEMBERED:
-            self._shapes.clear()
-        self._shapes[paths] = shape = shape_of(paths, self._terms.prefix)
-        return shape
+    def _pattern(self, paths: str) -> Pattern:
+        if len(self._patterns) >= PATTERNS_REMEMBERED:
+            self._patterns.clear()
+        self._patterns[paths] = pattern = Pattern(shape_of(paths, self._terms.prefix))
+        return pattern
 
-    def _walk(self, position: int) -> tuple[Shape, list[str]] | None:
+    def _walk(self, position: int) -> tuple[Pattern, list[str]] | None:
         """Walk a value in Python; None if it holds a character that separates or ends texts."""
         nodes = walk(json.loads(self._connection.execute(_BODY, (position,)).get))
         for node in nodes:
             for text in (node.name or "", "" if node.is_container else node.leaf):
                 if any(character in text for character in _RESERVED):
                     return None
-        return shape_of_nodes(nodes, self._terms.prefix), [node.leaf for node in nodes]
+        shape = shape_of_nodes(nodes, self._terms.prefix)
+        return Pattern(shape), [node.leaf for node in nodes]

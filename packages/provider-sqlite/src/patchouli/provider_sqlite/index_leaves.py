@@ -26,7 +26,7 @@ from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from patchouli.provider import Json
 
@@ -51,8 +51,11 @@ _LEAF: Final = f"""CASE type
     WHEN 'integer' THEN CASE typeof(atom) WHEN 'integer' THEN atom ELSE char(29) END
     WHEN 'true' THEN 'true'
     WHEN 'false' THEN 'false'
-    ELSE CASE WHEN abs(atom) >= 0.0001 AND abs(atom) < 1e15 AND CAST({_SPELLING} AS REAL) = atom
-        THEN {_SPELLING} ELSE char(29) END
+    ELSE CASE
+        WHEN abs(atom) >= 0.0001 AND abs(atom) < 1e15 AND CAST({_SPELLING} AS REAL) = atom
+        THEN {_SPELLING}
+        WHEN atom = 0 AND (body -> fullkey) = '0.0' THEN '0.0'
+        ELSE char(29) END
     END"""
 EXTRACT: Final = f"""
 CASE WHEN instr(body, '\\u') THEN '' ELSE (
@@ -79,7 +82,7 @@ class Shape(NamedTuple):
 
     @property
     def names(self) -> frozenset[str]:
-        """The member names."""
+        """The member names alone."""
         return self.names_and_container - {CONTAINER}
 
 
@@ -150,16 +153,14 @@ def shape_of_nodes(nodes: Iterable[Node], prefix_of: Callable[[str], str]) -> Sh
     )
 
 
-def tokens_of(shape: Shape, leaves: Sequence[str], characters: int) -> str:
-    """Return the tokens of a value, `leaves` being what stands at each of its nodes.
+def tokens_of(prefixes: Iterable[str], leaves: Iterable[str], *, may_be_long: bool = True) -> str:
+    """Return the tokens of some leaves, given the prefixes of their places.
 
-    `characters` is the length of all of them together; only a long value is worth looking for long
-    leaves.
+    Leaves are not looked at one by one if none of them can be worth cutting.
     """
-    at_leaves: Iterable[str] = compress(leaves, shape.is_leaf)
-    if characters > WHOLE_VALUE:
-        at_leaves = [leaf if len(leaf) <= WHOLE_LEAF else _cut(leaf) for leaf in at_leaves]
-    return SEPARATOR.join(map(add, shape.prefixes, at_leaves))
+    if may_be_long:
+        leaves = [leaf if len(leaf) <= WHOLE_LEAF else _cut(leaf) for leaf in leaves]
+    return SEPARATOR.join(map(add, prefixes, leaves))
 
 
 def as_element(place: str) -> str:

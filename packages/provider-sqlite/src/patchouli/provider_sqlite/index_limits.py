@@ -13,11 +13,13 @@ class IndexLimits:
     batch_bytes: Bytes of values that share one; the entity that crosses it begins the next.
     gather_seconds: How long the index waits for a batch to fill; then it takes what there is.
     tail_changes: Changes that the index may be behind; past it, commits wait until it is closer.
+        From half of it on they are slowed down, the more the closer it is, to what the index keeps
+        up with: a steady pace, not one that stops and goes.
     retry_seconds: Pause after the disk refused; doubled each time up to a minute.
     """
 
     batch_changes: int = 1000
     batch_bytes: int = 8 * 1024 * 1024
     gather_seconds: float = 0.2
-    tail_changes: int = 8192
+    tail_changes: int = 4096
     retry_seconds: float = 1.0

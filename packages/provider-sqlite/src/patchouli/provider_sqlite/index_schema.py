@@ -5,8 +5,11 @@ or of another truth is deleted and built anew; nothing is ever migrated.
 
 Numbers. A document is the single active head of an entity; its number holds scope and entity, so
 the documents of a scope lie together in every table and every posting list, and a query costs what
-its scope holds (`document_number`). The set of member names of a value is stored once per scope
-(`names`), numbered in the same way. A shelf is one type of one scope.
+its scope holds (`document_number`). A shelf is one type of one scope.
+
+Leaves that many documents of a scope share (member names, values that never change) are stored once
+as a set (`shared`), numbered in the same way; a document names its set, and its own text has none
+of them. The leaves of a value are its own and those of its set.
 
 Entities that are no document but may match (several heads, or text that cannot be laid out) are
 listed in `aside` and evaluated from the truth.
@@ -54,13 +57,13 @@ CREATE TABLE shelf (
     UNIQUE (scope_id, type)
 ) STRICT
 """
-NAMES: Final = """
-CREATE TABLE names (
-    names_id   INTEGER PRIMARY KEY,
+SHARED: Final = """
+CREATE TABLE shared (
+    shared_id  INTEGER PRIMARY KEY,
     scope_id   INTEGER NOT NULL,
-    names      TEXT NOT NULL,
+    leaves     TEXT NOT NULL,
     text       TEXT NOT NULL,
-    UNIQUE (scope_id, names)
+    UNIQUE (scope_id, leaves)
 ) STRICT
 """
 PLACE: Final = """
@@ -75,7 +78,7 @@ CREATE TABLE document (
     shelf_id     INTEGER NOT NULL,
     recorded_at  INTEGER NOT NULL,
     id           TEXT NOT NULL,
-    names_id     INTEGER NOT NULL,
+    shared_id    INTEGER NOT NULL,
     total        INTEGER NOT NULL,
     text         TEXT NOT NULL
 ) STRICT
@@ -83,7 +86,7 @@ CREATE TABLE document (
 DOCUMENT_NEWEST: Final = """
 CREATE INDEX document_newest ON document (shelf_id, recorded_at DESC, id)
 """
-DOCUMENT_NAMES: Final = "CREATE INDEX document_names ON document (names_id, total)"
+DOCUMENT_SHARED: Final = "CREATE INDEX document_shared ON document (shared_id, total)"
 ASIDE: Final = """
 CREATE TABLE aside (
     scope_id   INTEGER NOT NULL,
@@ -96,7 +99,7 @@ _TRIGRAMS: Final = (
     "content='', contentless_delete=1, detail=none, tokenize='trigram case_sensitive 1'"
 )
 TEXT_INDEX: Final = f"CREATE VIRTUAL TABLE text_index USING fts5(text, {_TRIGRAMS})"
-NAMES_INDEX: Final = f"CREATE VIRTUAL TABLE names_index USING fts5(text, {_TRIGRAMS})"
+SHARED_INDEX: Final = f"CREATE VIRTUAL TABLE shared_index USING fts5(text, {_TRIGRAMS})"
 
 # Every ASCII character but the separator (and U+0000) is part of a token.
 _TOKEN_CHARACTERS: Final = "".join(
@@ -111,17 +114,17 @@ LEAF_INDEX: Final = (
 STATEMENTS: Final = (
     STATE,
     SHELF,
-    NAMES,
+    SHARED,
     PLACE,
     DOCUMENT,
     DOCUMENT_NEWEST,
-    DOCUMENT_NAMES,
+    DOCUMENT_SHARED,
     ASIDE,
     TEXT_INDEX,
-    NAMES_INDEX,
+    SHARED_INDEX,
     LEAF_INDEX,
 )
-FULL_TEXT_TABLES: Final = ("text_index", "names_index", "leaf_index")
+FULL_TEXT_TABLES: Final = ("text_index", "shared_index", "leaf_index")
 
 READ_STATE: Final = "SELECT layout, engine, incarnation, watermark, token, built_through FROM "
 

@@ -1,4 +1,4 @@
-"""What many documents have in common, stored once: sets of member names, numbers of places."""
+"""What many documents have in common, stored once: sets of shared leaves, numbers of places."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from patchouli.provider_sqlite.connection import Connection
-    from patchouli.provider_sqlite.index_leaves import Shape
 
-REMEMBERED: Final = 16_384  # places, and sets of names, kept in memory; beyond, all are forgotten
+REMEMBERED: Final = 16_384  # places, and sets of leaves, kept in memory; beyond, all are forgotten
 
-_FIND_NAMES: Final = "SELECT names_id FROM names WHERE scope_id = ? AND names = ?"
-_LAST_NAMES: Final = "SELECT ifnull(max(names_id), ?1) FROM names WHERE names_id BETWEEN ?1 AND ?2"
-_ADD_NAMES: Final = "INSERT INTO names (names_id, scope_id, names, text) VALUES (?, ?, ?, ?)"
-_INDEX_NAMES: Final = "INSERT INTO names_index (rowid, text) VALUES (?, ?)"
-_FORGET_NAMES: Final = (
-    "DELETE FROM names_index WHERE rowid IN (SELECT value FROM carray(?))",
-    "DELETE FROM names WHERE names_id IN (SELECT value FROM carray(?))",
+_FIND_SHARED: Final = "SELECT shared_id FROM shared WHERE scope_id = ? AND leaves = ?"
+_LAST_SHARED: Final = """
+SELECT ifnull(max(shared_id), ?1) FROM shared WHERE shared_id BETWEEN ?1 AND ?2
+"""
+_ADD_SHARED: Final = "INSERT INTO shared (shared_id, scope_id, leaves, text) VALUES (?, ?, ?, ?)"
+_INDEX_SHARED: Final = "INSERT INTO shared_index (rowid, text) VALUES (?, ?)"
+_FORGET_SHARED: Final = (
+    "DELETE FROM shared_index WHERE rowid IN (SELECT value FROM carray(?))",
+    "DELETE FROM shared WHERE shared_id IN (SELECT value FROM carray(?))",
 )
 _FIND_PLACE: Final = "SELECT place_id FROM {database}place WHERE place = ?"
 _LAST_PLACE: Final = "SELECT ifnull(max(place_id), 0) FROM {database}place"
 _ADD_PLACE: Final = "INSERT INTO place (place_id, place) VALUES (?, ?)"
 
 
-class Names(NamedTuple):
-    """A set of member names of one scope; `total` is the length of all of them, folded."""
+class Shared(NamedTuple):
+    """A set of shared leaves of one scope; `total` is the length of all of them, folded."""
 
-    names_id: int
+    shared_id: int
     total: int
 
 
@@ -43,13 +44,12 @@ class Terms:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._names: dict[tuple[int, frozenset[str]], Names] = {}
+        self._shared: dict[tuple[int, frozenset[str]], Shared] = {}
         self._prefixes: dict[str, str] = {}
 
-    def names(self, scope_id: int, shape: Shape) -> Names:
-        """Return the names of a shape as stored in a scope; they are stored if they are new."""
-        key = (scope_id, shape.names_and_container)
-        return self._names.get(key) or self._store_names(scope_id, shape)
+    def shared(self, scope_id: int, leaves: frozenset[str]) -> Shared:
+        """Return a set of leaves as it is stored in a scope; it is stored if it is new."""
+        return self._shared.get((scope_id, leaves)) or self._store(scope_id, leaves)
 
     def prefix(self, place: str) -> str:
         """Return how the tokens of a place begin, numbering it if it is new."""
@@ -60,16 +60,16 @@ class Terms:
             self._prefixes[place] = found = f"{self._number(place)}="
         return found
 
-    def forget_names(self, names_ids: Sequence[int]) -> None:
-        """Remove sets of names that no document has any more."""
-        self._names.clear()
-        ids = number_array(names_ids)
-        for statement in _FORGET_NAMES:
+    def forget_shared(self, shared_ids: Sequence[int]) -> None:
+        """Remove sets that no document has any more."""
+        self._shared.clear()
+        ids = number_array(shared_ids)
+        for statement in _FORGET_SHARED:
             self._connection.execute(statement, (ids,))
 
     def forget(self) -> None:
         """Drop what is remembered; what is stored is looked up again."""
-        self._names.clear()
+        self._shared.clear()
         self._prefixes.clear()
 
     def _number(self, place: str) -> int:
@@ -82,22 +82,22 @@ class Terms:
         self._connection.execute(_ADD_PLACE, (last + 1, place))
         return last + 1
 
-    def _store_names(self, scope_id: int, shape: Shape) -> Names:
-        names = sorted(shape.names)
-        joined = SEPARATOR.join(names)
+    def _store(self, scope_id: int, leaves: frozenset[str]) -> Shared:
+        joined = SEPARATOR.join(sorted(leaves))
         folded = fold(joined)
-        known: int | None = self._connection.execute(_FIND_NAMES, (scope_id, joined)).get
+        known: int | None = self._connection.execute(_FIND_SHARED, (scope_id, joined)).get
         if known is None:
-            names_id: int = self._connection.execute(_LAST_NAMES, documents_of(scope_id)).get + 1
+            last: int = self._connection.execute(_LAST_SHARED, documents_of(scope_id)).get
+            shared_id = last + 1
             text = space_out(folded) + SEPARATOR
-            self._connection.execute(_ADD_NAMES, (names_id, scope_id, joined, text))
-            self._connection.execute(_INDEX_NAMES, (names_id, text))
+            self._connection.execute(_ADD_SHARED, (shared_id, scope_id, joined, text))
+            self._connection.execute(_INDEX_SHARED, (shared_id, text))
         else:
-            names_id = known
-        if len(self._names) >= REMEMBERED:
-            self._names.clear()
-        stored = Names(names_id, len(folded) - max(0, len(names) - 1))
-        self._names[scope_id, shape.names_and_container] = stored
+            shared_id = known
+        if len(self._shared) >= REMEMBERED:
+            self._shared.clear()
+        stored = Shared(shared_id, len(folded) - max(0, len(leaves) - 1))
+        self._shared[scope_id, leaves] = stored
         return stored
 
 

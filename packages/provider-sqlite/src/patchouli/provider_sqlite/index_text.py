@@ -25,10 +25,13 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from patchouli.provider import fold
 from patchouli.provider_sqlite.index_leaves import SEPARATOR
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 NUL: Final = "\x00"
 TRIGRAMS_ASKED: Final = 12  # of a long needle; more of them cost more than they exclude
@@ -60,9 +63,22 @@ class Needle:
 
 def space_out(folded: str) -> str:
     """Return the spaced form of one folded leaf, or of several with separators between them."""
-    if folded.isascii() and not folded.encode().translate(None, _JOINED_BYTES):
+    if folded.isascii() and _is_joined(folded):
         return folded
     return _APART.sub(_space_run, folded)
+
+
+def lay_out(leaves: Collection[str]) -> tuple[str, int]:
+    """Return the spaced text of some leaves as typed, and the length of all of them, folded."""
+    joined = SEPARATOR.join(leaves)
+    if joined.isascii():
+        folded = joined.lower()
+        return space_out(folded) + SEPARATOR, len(folded) - max(0, len(leaves) - 1)
+    # Most leaves are ASCII even here, and for them all this is quick.
+    plain = SEPARATOR.join([leaf for leaf in leaves if leaf.isascii()]).lower()
+    other = fold(SEPARATOR.join([leaf for leaf in leaves if not leaf.isascii()]))
+    folded_length = len(plain) + len(other) - plain.count(SEPARATOR) - other.count(SEPARATOR)
+    return f"{space_out(plain)}{SEPARATOR}{space_out(other)}{SEPARATOR}", folded_length
 
 
 def needle_of(text: str) -> Needle:
@@ -115,6 +131,10 @@ def _followers(letter: str) -> tuple[str, ...]:
     page = ord(letter) >> _PAGE_BITS << _PAGE_BITS
     letters = map(chr, range(page, page + (1 << _PAGE_BITS)))
     return (SEPARATOR, *(other for other in letters if fold(other) == other))
+
+
+def _is_joined(ascii_text: str) -> bool:
+    return not ascii_text.encode().translate(None, _JOINED_BYTES)
 
 
 def _is_alone(character: str) -> bool:

@@ -32,9 +32,9 @@ WHERE text_index MATCH :text_match AND rowid BETWEEN :first AND :last"""
 BY_LEAVES: Final = """
 SELECT rowid AS document_id FROM idx.leaf_index
 WHERE leaf_index MATCH :leaf_match AND rowid BETWEEN :first AND :last"""
-_BY_NAMES: Final = """
-SELECT document_id FROM idx.document INDEXED BY document_names
-WHERE names_id IN (SELECT value FROM carray(:names))"""
+_BY_SHARED: Final = """
+SELECT document_id FROM idx.document INDEXED BY document_shared
+WHERE shared_id IN (SELECT value FROM carray(:shared))"""
 _BY_IDS: Final = f"""
 SELECT e.scope_id << {ENTITY_BITS} | e.entity_id AS document_id
 FROM json_each(:types) AS t CROSS JOIN json_each(:ids) AS i
@@ -43,20 +43,20 @@ _LISTED: Final = "SELECT group_concat(document_id) FROM ({documents} LIMIT :few)
 
 # What a text loses when the needle is cut out of it, in bytes.
 CUT: Final = "(octet_length({0}) - octet_length(replace({0}, :literal, '')))"
-_NAMES_FOUND: Final = f"""
-SELECT group_concat(n.names_id || ' ' || {CUT.format("n.text")})
-FROM idx.names_index AS x CROSS JOIN idx.names AS n ON n.names_id = x.rowid
-WHERE x.names_index MATCH :text_match AND x.rowid BETWEEN :first AND :last
+_SHARED_FOUND: Final = f"""
+SELECT group_concat(n.shared_id || ' ' || {CUT.format("n.text")})
+FROM idx.shared_index AS x CROSS JOIN idx.shared AS n ON n.shared_id = x.rowid
+WHERE x.shared_index MATCH :text_match AND x.rowid BETWEEN :first AND :last
     AND instr(n.text, :literal)"""  # noqa: S608 - of constants
-_NAMES_SCANNED: Final = f"""
-SELECT group_concat(names_id || ' ' || {CUT.format("text")}) FROM idx.names
-WHERE names_id BETWEEN :first AND :last AND instr(text, :literal)"""  # noqa: S608 - of constants
+_SHARED_SCANNED: Final = f"""
+SELECT group_concat(shared_id || ' ' || {CUT.format("text")}) FROM idx.shared
+WHERE shared_id BETWEEN :first AND :last AND instr(text, :literal)"""  # noqa: S608 - of constants
 
 
-class NamesFound(NamedTuple):
-    """A set of member names in which the needle occurs, and how many characters it covers there."""
+class SharedFound(NamedTuple):
+    """A set of shared leaves with the needle, and how many characters it covers there."""
 
-    names_id: int
+    shared_id: int
     covered: int
 
 
@@ -69,7 +69,7 @@ class Question:
         first, last = documents_of(snapshot.scope_id)
         self.scope: Bindings = {"first": first, "last": last, "scope": snapshot.scope_id}
         self.needle: Needle | None = None
-        self.names: list[NamesFound] = []
+        self.shared: list[SharedFound] = []
         self.can_match = True
         self.leaf_match: str | None = None
         if self._plan.text is not None:
@@ -78,7 +78,7 @@ class Question:
         if self.can_match:
             self._ask_for_leaves()
         if self.can_match and self.needle is not None:
-            self.names = self._names_with(self.needle)
+            self.shared = self._shared_with(self.needle)
 
     def few(self, types: Sequence[str]) -> list[int] | None:
         """Return some documents among which all matches are; None if the index leaves too many."""
@@ -86,25 +86,25 @@ class Question:
         if self.leaf_match is not None:
             listed = self._listed(BY_LEAVES, {"leaf_match": self.leaf_match})
             lists += [] if listed is None else [set(listed)]
-        needles = [(self.needle, self.names)] if self.needle is not None else []
-        needles += [(needle, self._names_with(needle)) for needle in self._contained()]
-        for needle, names in needles:
-            listed = self.few_by_text(needle, names)
+        needles = [(self.needle, self.shared)] if self.needle is not None else []
+        needles += [(needle, self._shared_with(needle)) for needle in self._contained()]
+        for needle, shared in needles:
+            listed = self.few_by_text(needle, shared)
             lists += [] if listed is None else [set(listed)]
         if lists:
             return sorted(set[int].intersection(*lists))
         return None if self._plan.ids is None else self._listed_by_ids(self._plan.ids, types)
 
-    def few_by_text(self, needle: Needle, names: Sequence[NamesFound] = ()) -> list[int] | None:
-        """Return the documents that may hold the needle, or have one of `names`; None if many."""
+    def few_by_text(self, needle: Needle, shared: Sequence[SharedFound] = ()) -> list[int] | None:
+        """Return the documents that may hold the needle, or share one of `shared`; None if many."""
         if needle.match is None:
             return None
         by_text = self._listed(BY_TEXT, {"text_match": needle.match})
-        if by_text is None or not names:
+        if by_text is None or not shared:
             return by_text
-        ids = number_array([found.names_id for found in names])
-        by_names = self._listed(_BY_NAMES, {"names": ids})
-        return None if by_names is None else by_text + by_names
+        ids = number_array([found.shared_id for found in shared])
+        by_shared = self._listed(_BY_SHARED, {"shared": ids})
+        return None if by_shared is None else by_text + by_shared
 
     def _ask_for_leaves(self) -> None:
         matches: list[str] = []
@@ -133,16 +133,18 @@ class Question:
                     needles.append(needle_of(operand))
         return [needle for needle in needles if needle.match is not None]
 
-    def _names_with(self, needle: Needle) -> list[NamesFound]:
-        """Return the sets of member names of the scope in which the needle occurs."""
-        sql = _NAMES_SCANNED if needle.match is None else _NAMES_FOUND
+    def _shared_with(self, needle: Needle) -> list[SharedFound]:
+        """Return the sets of shared leaves of the scope in which the needle occurs."""
+        sql = _SHARED_SCANNED if needle.match is None else _SHARED_FOUND
         bindings: Bindings = {"literal": needle.literal, "text_match": needle.match}
         listed = self._get(sql, bindings)
         if listed is None:
             return []
         octets = len(needle.literal.encode())
         found = (map(int, row.split(" ")) for row in listed.split(","))
-        return [NamesFound(names_id, cut // octets * needle.characters) for names_id, cut in found]
+        return [
+            SharedFound(shared_id, cut // octets * needle.characters) for shared_id, cut in found
+        ]
 
     def _listed_by_ids(self, ids: frozenset[str], types: Sequence[str]) -> list[int]:
         bindings: Bindings = {

@@ -5,8 +5,8 @@ Four ways, by how much the index can exclude:
 * *few*: some documents hold all matches. They are read, scored and sorted;
 * *in order*: the order does not depend on the text. Documents are read in the order of the results,
   type by type, until the page is full;
-* *by names*: relevance, and the text is in few documents but in member names that many share. Among
-  the others that have these names the shortest is the most relevant, and there is an index of that;
+* *by shared leaves*: relevance, and the text is in few documents itself but in leaves that many
+  share. Among the others that share them the shortest is the most relevant, by an index;
 * *all*: relevance without anything selective. Every document that may match is scored, and only the
   best are kept.
 
@@ -29,8 +29,8 @@ from patchouli.provider_sqlite.search_candidates import (
     BY_LEAVES,
     BY_TEXT,
     CUT,
-    NamesFound,
     Question,
+    SharedFound,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from patchouli.provider_sqlite.search_snapshot import Snapshot
 
 LONGEST_FETCH: Final = 512  # rows asked for at once when a page turns out to need many
-NAMES_IN_SQL: Final = 4  # sets of names whose coverage is part of the statement
+SETS_IN_SQL: Final = 4  # sets of shared leaves whose coverage is part of the statement
 
 _AFTER_ALL_IDS: Final = b""  # SQLite orders a BLOB after every TEXT
 
@@ -100,9 +100,9 @@ ORDER BY e.id {{order}} LIMIT :limit"""  # noqa: S608 - of constants
 _IN_ORDER_OF_LENGTH: Final = """
 SELECT d.document_id, s.type AS type, d.id AS id, d.recorded_at AS recorded_at,
        :covered AS covered, d.total AS total
-FROM idx.document AS d INDEXED BY document_names
+FROM idx.document AS d INDEXED BY document_shared
 CROSS JOIN idx.shelf AS s ON s.shelf_id = d.shelf_id {truth}
-WHERE d.names_id = :names_id AND d.total >= :least_total
+WHERE d.shared_id = :shared_id AND d.total >= :least_total
     AND d.document_id NOT IN (SELECT value FROM carray(:few))
     AND d.shelf_id IN (SELECT value FROM carray(:shelves)) {conditions} {after}
 ORDER BY d.total, d.recorded_at DESC, s.type, d.id LIMIT :limit"""
@@ -131,10 +131,10 @@ def find_documents(snapshot: Snapshot, wanted: Wanted) -> Iterator[Found]:
         return search.among(few) if few else iter(())
     if wanted.plan.order is not Order.RELEVANCE:
         return search.in_order()
-    if question.needle is not None and question.names:
+    if question.needle is not None and question.shared:
         with_text = question.few_by_text(question.needle)
         if with_text is not None:
-            return search.by_names(with_text)
+            return search.by_shared(with_text)
     return search.among_all()
 
 
@@ -172,7 +172,11 @@ class _Search:
         question = self._question
         source, conditions = _ALL_DOCUMENTS, ""
         bindings: Bindings = {}
-        if question.needle is not None and question.needle.match is not None and not question.names:
+        if (
+            question.needle is not None
+            and question.needle.match is not None
+            and not question.shared
+        ):
             source = _TEXT_DOCUMENTS
             bindings["text_match"] = question.needle.match
         if question.leaf_match is not None:
@@ -187,34 +191,34 @@ class _Search:
             reverse=self._wanted.is_descending,
         )
 
-    def by_names(self, with_text: list[int]) -> Iterator[Found]:
-        """Return the matches; `with_text` may hold the needle in their text, others in names."""
+    def by_shared(self, with_text: list[int]) -> Iterator[Found]:
+        """Return the matches; `with_text` may hold the needle, others only share it."""
         few = number_array(with_text)
         sources = [self._sorted(_FEW_DOCUMENTS, {"few": few})] if with_text else []
-        sources += [self._named(names, few) for names in self._question.names]
+        sources += [self._sharing(shared, few) for shared in self._question.shared]
         return heapq.merge(*sources)
 
     def _coverage(self, needle: Needle) -> str:
-        """Return how many characters the needle covers in the text and the names of a document."""
-        names = self._question.names
+        """Return how many characters the needle covers in the leaves of a document."""
+        shared = self._question.shared
         self._bindings |= {
             "literal": needle.literal,
             "octets": len(needle.literal.encode()),
             "characters": needle.characters,
-            "names": number_array([found.names_id for found in names]),
+            "shared": number_array([found.shared_id for found in shared]),
         }
         in_text = f"{CUT.format('d.text')} / :octets * :characters"
-        if not names:
+        if not shared:
             return f"({in_text})"
-        if len(names) > NAMES_IN_SQL:
-            cut = f"SELECT {CUT.format('n.text')} FROM idx.names AS n"  # noqa: S608 - of constants
-            return f"({in_text} + ({cut} WHERE n.names_id = d.names_id) / :octets * :characters)"
+        if len(shared) > SETS_IN_SQL:
+            cut = f"SELECT {CUT.format('n.text')} FROM idx.shared AS n"  # noqa: S608 - of constants
+            return f"({in_text} + ({cut} WHERE n.shared_id = d.shared_id) / :octets * :characters)"
         cases = ""
-        for number, found in enumerate(names):
-            self._bindings[f"names{number}"] = found.names_id
+        for number, found in enumerate(shared):
+            self._bindings[f"shared{number}"] = found.shared_id
             self._bindings[f"covered{number}"] = found.covered
-            cases += f" WHEN :names{number} THEN :covered{number}"
-        return f"({in_text} + CASE d.names_id{cases} ELSE 0 END)"
+            cases += f" WHEN :shared{number} THEN :covered{number}"
+        return f"({in_text} + CASE d.shared_id{cases} ELSE 0 END)"
 
     def _sorted(self, source: str, bindings: Bindings, conditions: str = "") -> Iterator[Found]:
         """Return the matches among the documents of `source`, in order."""
@@ -239,10 +243,10 @@ class _Search:
             bound |= self._after_row(rows[-1])
             limit = min(2 * limit, LONGEST_FETCH)
 
-    def _named(self, names: NamesFound, few: Array) -> Iterator[Found]:
-        """Return the matches with these names, but for those in `few`, the shortest first."""
+    def _sharing(self, shared: SharedFound, few: Array) -> Iterator[Found]:
+        """Return the matches that share these leaves, but for `few`, the shortest first."""
         bound = self._bindings | self._after_page()
-        bound |= {"few": few, "names_id": names.names_id, "covered": names.covered}
+        bound |= {"few": few, "shared_id": shared.shared_id, "covered": shared.covered}
         bound["least_total"] = 0
         after = "" if self._plan.after is None else _AFTER_LENGTH
         limit = self._plan.limit + 1
@@ -267,7 +271,7 @@ class _Search:
         conditions = self._conditions
         if self._question.needle is not None:
             conditions += " AND (instr(d.text, :literal)"
-            conditions += " OR d.names_id IN (SELECT value FROM carray(:names)))"
+            conditions += " OR d.shared_id IN (SELECT value FROM carray(:shared)))"
         sql = (_IN_ORDER_OF_TIME if is_by_time else _IN_ORDER_OF_IDS).format(
             covered=self._covered,
             truth=self._truth,

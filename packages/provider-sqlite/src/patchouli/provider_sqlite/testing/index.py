@@ -17,26 +17,25 @@ if TYPE_CHECKING:
 
     from patchouli.provider_sqlite.connection import Connection
 
-# Sets of member names are numbered in the order in which they came, so they are compared by name.
-# The leaves of a text stand in any order, so trigrams that reach from one into the next, or tell
-# where one begins, are left out.
-_TABLES: Final = {
-    "documents": """
-        SELECT d.document_id, s.scope_id, s.type, d.id, d.recorded_at, d.total, n.names, d.text
-        FROM document d JOIN shelf s USING (shelf_id) JOIN names n USING (names_id)
-    """,
-    "names": "SELECT scope_id, names, text FROM names",
-    "entities that stand aside": "SELECT scope_id, entity_id FROM aside",
-    "trigrams of texts": """
-        SELECT term, doc FROM temp.text_index
-        WHERE instr(term, char(31)) NOT IN (1, 2) OR unicode(substr(term, 2)) >= 0x2000
-    """,
-    "trigrams of names": """
-        SELECT v.term, n.scope_id, n.names
-        FROM temp.names_index v JOIN names n ON n.names_id = v.doc
-    """,
-    "tokens of leaves": "SELECT term, doc FROM temp.leaf_index",
-}
+# Which leaves a document shares with others depends on what came before it, so only all of its
+# leaves together can be compared, and a posting list only with the texts of its own index.
+_DOCUMENTS: Final = """
+SELECT d.document_id, s.scope_id, s.type, d.id, d.recorded_at, d.total, d.text, h.text
+FROM document d JOIN shelf s USING (shelf_id) JOIN shared h USING (shared_id)
+"""
+_ASIDE: Final = "SELECT scope_id, entity_id FROM aside"
+_TOKENS: Final = """
+SELECT p.place || substr(v.term, instr(v.term, '=')), v.doc
+FROM temp.leaf_index v JOIN place p ON p.place_id = substr(v.term, 1, instr(v.term, '=') - 1)
+"""
+_TRIGRAMS: Final = (
+    ("text_index", "SELECT document_id, text FROM document"),
+    ("shared_index", "SELECT shared_id, text FROM shared"),
+)
+_UNUSED: Final = """
+SELECT count(*) FROM shared h
+WHERE NOT EXISTS (SELECT 1 FROM document d WHERE d.shared_id = h.shared_id)
+"""
 
 
 def check_index(truth: Path, scratch: Path) -> None:
@@ -91,17 +90,37 @@ def _read(path: Path) -> dict[str, set[tuple[object, ...]]]:
             connection.execute(
                 f"CREATE VIRTUAL TABLE temp.{table} USING fts5vocab(main, {table}, instance)"
             )
-        found: dict[str, set[tuple[object, ...]]] = {}
-        for name, statement in _TABLES.items():
-            rows = connection.execute(statement).fetchall()
-            found[name] = {_with_ordered_leaves(row) for row in rows}
-            if name != "documents" and len(found[name]) != len(rows):
-                raise AssertionError(f"{name}: a row is there twice")
-        return found
+        for table, texts in _TRIGRAMS:
+            _check_trigrams(connection, table, dict(connection.execute(texts).fetchall()))
+        if connection.execute(_UNUSED).get:
+            raise AssertionError("a set of leaves is kept that no document shares")
+        return {
+            "documents": {
+                (*row[:-2], *sorted([*_leaves(row[-2]), *_leaves(row[-1])]))
+                for row in connection.execute(_DOCUMENTS)
+            },
+            "entities that stand aside": set(connection.execute(_ASIDE)),
+            "tokens of leaves": set(connection.execute(_TOKENS)),
+        }
     finally:
         connection.close()
 
 
-def _with_ordered_leaves(row: tuple[object, ...]) -> tuple[object, ...]:
-    *before, last = row
-    return (*before, *sorted(last.split(SEPARATOR))) if isinstance(last, str) else row
+def _leaves(text: str) -> list[str]:
+    """Return the leaves of a stored text that can be told apart.
+
+    A character that stands alone has separators around it, too, so its leaf comes in pieces.
+    """
+    return [piece for piece in text.split(SEPARATOR) if piece]
+
+
+def _check_trigrams(connection: Connection, table: str, texts: dict[int, str]) -> None:
+    listed = connection.execute(f"SELECT term, doc FROM temp.{table}").fetchall()  # noqa: S608
+    found = set(listed)
+    expected = {
+        (text[start : start + 3], number)
+        for number, text in texts.items()
+        for start in range(len(text) - 2)
+    }
+    if found != expected or len(found) != len(listed):
+        raise AssertionError(f"{table}: {sorted(found ^ expected)[:5]}")
