@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from patchouli.server.settings import IS_WINDOWS, CommandError
@@ -51,15 +52,19 @@ class Caller:
         self._received = b""
         self._notifications: deque[dict[str, Any]] = deque()
         self._stream = _Pipe(endpoint) if IS_WINDOWS else _Socket(endpoint)
-        self._guard(self._stream.connect)
-        self.call(
-            HANDSHAKE,
-            {
-                "client": {"name": CLIENT, "version": "1", "instance_id": str(os.getpid())},
-                "protocol_versions": [1],
-                "capabilities": list(capabilities),
-            },
-        )
+        try:
+            self._guard(self._stream.connect)
+            self.call(
+                HANDSHAKE,
+                {
+                    "client": {"name": CLIENT, "version": "1", "instance_id": str(os.getpid())},
+                    "protocol_versions": [1],
+                    "capabilities": list(capabilities),
+                },
+            )
+        except BaseException:
+            self._stream.close()
+            raise
 
     def __enter__(self) -> Caller:
         return self
@@ -80,7 +85,8 @@ class Caller:
         """
         self._count += 1
         request = {"jsonrpc": "2.0", "id": self._count, "method": method, "params": params}
-        self._guard(lambda: self._stream.send(json.dumps(request).encode() + b"\n"))
+        with suppress(BrokenPipeError):  # why the daemon has closed already stands in what it sent
+            self._guard(lambda: self._stream.send(json.dumps(request).encode() + b"\n"))
         answer = json.loads(self._line())
         while "id" not in answer:
             self._notifications.append(answer)
@@ -118,7 +124,9 @@ class Caller:
             step()
         except TimeoutError as error:
             raise self._late() from error
-        except (FileNotFoundError, ConnectionRefusedError, BrokenPipeError) as error:
+        except BrokenPipeError:
+            raise
+        except (FileNotFoundError, ConnectionRefusedError) as error:
             raise CommandError(
                 f"no daemon is listening on {self._endpoint}; start one with "
                 "`patchouli-db serve`, or name its --endpoint"
