@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 WIRE = ROOT / "tests" / "wire"
+CITED = re.compile(r"\bSPEC ([\d.]*\d|`[^`]+`)")
 CLAUSES = {
     clause["id"]: clause
     for clause in tomllib.loads((WIRE / "clauses.toml").read_text(encoding="utf-8"))["clause"]
@@ -53,6 +55,20 @@ SHOWN = {
 @pytest.mark.parametrize("clause", sorted(CLAUSES))
 def test_a_clause_has_a_test(clause: str) -> None:
     assert clause in SHOWN
+
+
+def test_sources_cite_clauses_that_exist() -> None:
+    cited = {
+        (path.name, name)
+        for path in ROOT.glob("packages/*/src/**/*.py")
+        for name in CITED.findall(path.read_text(encoding="utf-8"))
+    }
+    sections = {clause.partition(".")[0] for clause in CLAUSES}
+    numbers = {clause["source"].removeprefix("SPEC ") for clause in CLAUSES.values()}
+    known = CLAUSES.keys() | sections | numbers
+
+    assert cited
+    assert {row for row in cited if row[1].strip("`") not in known} == set()
 
 
 def test_no_test_names_a_clause_that_does_not_exist() -> None:

@@ -9,7 +9,7 @@ a bounded window that all subscriptions of the scope read from. A subscription i
   there, until it has caught up. It delays nobody and costs no memory meanwhile.
 
 A position that the log no longer reaches ends the subscription with `CursorExpiredError`; nothing
-is ever skipped. A commit only wakes the puller, it never carries data (SPEC 8).
+is ever skipped. A commit only wakes the puller, it never carries data.
 """
 
 from __future__ import annotations

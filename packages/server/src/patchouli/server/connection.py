@@ -1,6 +1,6 @@
 """One peer: bytes in, lines through the dispatcher, bytes out.
 
-Order (SPEC `connection.order`). Requests run one after the other in the order of their lines, and
+Order (SPEC `transport.order`). Requests run one after the other in the order of their lines, and
 are answered in it. An overtakable one (retrieve, download) begins in its turn and so sees the
 effects of all before it; then the next ones go on without waiting for it. An answer that belongs to
 a line and to no request stands where its line stood.
