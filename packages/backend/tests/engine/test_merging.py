@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from patchouli.backend import MergeRule, VersionConflictError, canonical
-from patchouli.backend.engine import _drive
+from patchouli.backend.mutation.joining import carry_out
 from patchouli.backend.mutation.reconcile import (
     ConflictPolicy,
     Resolution,
@@ -97,7 +97,7 @@ def resolve(
     name: str = "P",
     otherwise: Any = "mvcc",
     is_valid: Any = lambda _: True,
-    drive: Any = _drive,
+    drive: Any = carry_out,
 ) -> Resolution:
     numbers = count(1)
     proposal, found = version_of(name, bases, value), graph.found(heads, bases)

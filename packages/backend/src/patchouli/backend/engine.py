@@ -18,7 +18,6 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from patchouli.automerge import LimitExceededError, join
 from patchouli.backend.canonical import canonical
 from patchouli.backend.changes import ChangeFeeds, Subscription
 from patchouli.backend.errors import (
@@ -33,6 +32,7 @@ from patchouli.backend.errors import (
 )
 from patchouli.backend.limits import Limits
 from patchouli.backend.mutation.candidate import base_versions, proposed_version, tombstone
+from patchouli.backend.mutation.joining import carry_out
 from patchouli.backend.mutation.reconcile import (
     ConflictPolicy,
     conflict,
@@ -42,6 +42,7 @@ from patchouli.backend.mutation.reconcile import (
     resolve_update,
 )
 from patchouli.backend.policy.capabilities import ENGINE_CAPABILITIES, require_capabilities
+from patchouli.backend.policy.combining import combined_consistency
 from patchouli.backend.policy.selection import Selector
 from patchouli.backend.results import (
     EntityResult,
@@ -58,7 +59,6 @@ from patchouli.provider import (
     CausalToken,
     Commit,
     Committed,
-    Consistency,
     EntityKey,
     IdentityTaken,
     Page,
@@ -67,7 +67,6 @@ from patchouli.provider import (
     ReadPlan,
     Retention,
     RetrievePlan,
-    SessionRequirement,
     Unavailable,
     UnitRefused,
     UnitState,
@@ -78,11 +77,10 @@ from patchouli.provider import (
 from patchouli.provider import DeadlineExceededError as ProviderDeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from patchouli.backend.config.load import LoadedPolicy
     from patchouli.backend.config.models import Policy
-    from patchouli.backend.mutation.merging import Join
     from patchouli.backend.mutation.reconcile import Resolution
     from patchouli.backend.policy.plan import Selection
     from patchouli.backend.results import EntityState
@@ -98,7 +96,6 @@ if TYPE_CHECKING:
     )
     from patchouli.provider import (
         Clock,
-        ControlKey,
         IdSource,
         Json,
         Observation,
@@ -277,7 +274,9 @@ class Engine:
         self._require_time(deadline)
         for selection in selections:
             self._require_offered(selection)
-        consistency = self._consistency(selections, deadline)
+        consistency = combined_consistency(selections, deadline_unix_ms=deadline)
+        if not consistency.allowed_sources:
+            raise _unsupported(("common_source",))
         scope = selections[0].scope.text
         instruction = parse_instruction(data.query, self.limits)
         seal = CursorSeal(self.runtime.secret, instruction, scope=scope, types=types)
@@ -440,37 +439,6 @@ class Engine:
             )
         return tuple(sorted(set(named)))
 
-    def _consistency(self, selections: Sequence[Selection], deadline: int | None) -> Consistency:
-        """Return what a read must satisfy for all selections at once."""
-        each = [
-            selection.consistency(deadline_unix_ms=deadline, is_mutation=False)
-            for selection in selections
-        ]
-        if len(each) == 1:
-            return each[0]
-        sessions: dict[ControlKey, SessionRequirement] = {}
-        for session in (session for found in each for session in found.sessions):
-            known = sessions.get(session.key, session)
-            sessions[session.key] = SessionRequirement(
-                key=session.key,
-                monotonic_reads=session.monotonic_reads or known.monotonic_reads,
-                read_your_writes=session.read_your_writes or known.read_your_writes,
-            )
-        sources = each[0].allowed_sources.intersection(*(found.allowed_sources for found in each))
-        if not sources:
-            raise _unsupported(("common_source",))
-        return Consistency(
-            allowed_sources=sources,
-            minimum_tokens=tuple(
-                dict.fromkeys(token for found in each for token in found.minimum_tokens)
-            ),
-            sessions=tuple(sessions.values()),
-            linearization_keys=tuple(
-                dict.fromkeys(key for found in each for key in found.linearization_keys)
-            ),
-            deadline_unix_ms=deadline,
-        )
-
     # Provider calls
 
     async def _read(self, plan: ReadPlan) -> Reading:
@@ -566,8 +534,7 @@ class Engine:
             is_valid=partial(self._validators.is_valid, selection.entity_type),
             new_id=self._new_version,
         )
-        # Values are compared, joined and validated there; none of it may hold the loop.
-        return await asyncio.get_running_loop().run_in_executor(self._joins, _drive, steps)
+        return await asyncio.get_running_loop().run_in_executor(self._joins, carry_out, steps)
 
     async def _commit(self, commit: Commit) -> Committed | Raced:
         try:
@@ -651,29 +618,6 @@ class Engine:
 class _Update(NamedTuple):
     value: Json
     value_json: str
-
-
-def _drive(steps: Generator[Join, str | None, Resolution]) -> Resolution:
-    """Return what `steps` end with, making the joins they ask for."""
-    try:
-        needed = next(steps)
-        while True:
-            needed = steps.send(_joined(needed))
-    except StopIteration as end:
-        return end.value
-
-
-def _joined(needed: Join) -> str | None:
-    """Return the joined content, or None if it is larger than joins may be."""
-    try:
-        return join(
-            path=needed.path,
-            base=needed.base,
-            nodes=needed.nodes,
-            candidates=needed.candidates,
-        )
-    except LimitExceededError:
-        return None
 
 
 def _state(heads: Sequence[Version]) -> EntityState:
