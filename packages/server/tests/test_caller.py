@@ -94,6 +94,11 @@ def test_an_answer_that_does_not_come_is_told_with_its_remedy(folder: Path) -> N
         Caller(endpoint, timeout_seconds=0.05)
 
 
+def test_a_path_that_no_socket_can_have_is_told() -> None:
+    with pytest.raises(CommandError, match="too long for the path of a socket"):
+        Caller("x" * 200, timeout_seconds=5)
+
+
 def test_notifications_before_an_answer_are_kept_in_order(folder: Path) -> None:
     def serve(peer: socket.socket) -> None:
         requests = peer.makefile("rb")

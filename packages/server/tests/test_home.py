@@ -58,7 +58,7 @@ def test_of_two_that_make_a_home_at_once_the_first_document_stays(
 def test_a_home_that_is_a_file_is_refused(folder: Path) -> None:
     (folder / "h").write_text("precious", encoding="utf-8")
 
-    with pytest.raises(CommandError):
+    with pytest.raises(CommandError, match="PATCHOULI_HOME or `init --root`"):
         create_home(folder / "h")
 
     assert (folder / "h").read_text(encoding="utf-8") == "precious"

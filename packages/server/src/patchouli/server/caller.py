@@ -138,9 +138,10 @@ class Caller:
         except ConnectionError as error:
             raise CommandError(f"the daemon at {self._endpoint} closed the connection") from error
         except OSError as error:
+            # Without a number it is of Python, which refuses a path that no socket can have.
+            problem = error.strerror or "it is too long for the path of a socket"
             raise CommandError(
-                f"cannot connect to {self._endpoint}: {(error.strerror or 'no socket').lower()}; "
-                "name another --endpoint"
+                f"cannot connect to {self._endpoint}: {problem.lower()}; name another --endpoint"
             ) from error
 
     def _late(self) -> CommandError:

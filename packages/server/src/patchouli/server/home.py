@@ -45,8 +45,8 @@ def create_home(root: Path) -> tuple[LoadedPolicy, LoadedProviders]:
         raise CommandError(error.detail) from error
     except OSError as error:
         raise CommandError(
-            f"cannot make the home {root}: {(error.strerror or 'no access').lower()}; set "
-            "PATCHOULI_HOME to a directory that you may write"
+            f"cannot make the home {root}: {(error.strerror or 'no access').lower()}; name a "
+            "directory that you may write, with PATCHOULI_HOME or `init --root`"
         ) from error
     policy = load_policy(root / "config.json")
     providers = load_providers(root / "providers.json", policy.policy)
