@@ -18,7 +18,7 @@ from patchouli.provider_conformance.builders import (
     entity,
     read,
 )
-from patchouli.provider_sqlite import SqliteLimits, SqliteProvider
+from patchouli.provider_sqlite import IndexLimits, SqliteLimits, SqliteProvider
 from patchouli.provider_sqlite.changes import prune, read_changes
 from patchouli.provider_sqlite.commits import Ledger
 from patchouli.provider_sqlite.connection import Connection, Disk, open_writer, use_wal
@@ -269,6 +269,32 @@ async def test_a_checkpoint_prunes_first_and_the_index_keeps_up(
     assert found.observation.causal_token == CausalToken("token-v9")
     await provider.shutdown()
     check_truth(tmp_path / "db")
+
+
+async def test_what_the_index_has_not_seen_is_not_pruned(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    waiting = IndexLimits(gather_seconds=3600)
+    provider = SqliteProvider(tmp_path / "db", clock=clock, index_limits=waiting)
+    await provider.initialize(
+        Retention(changes_seconds=60, idempotency_seconds=60, history_seconds=0)
+    )
+    store = provider._store
+    assert store is not None
+    assert store.index.wait_until_caught_up(5)
+    for number in range(10):
+        await provider.commit(create(entity(f"e{number}"), f"v{number}"))
+    clock.now_unix_ms += 60_001
+
+    await store.writer.call(store._prune_step)
+    behind = await provider.read_changes(changes())
+    assert store.index.wait_until_caught_up(5)
+    await store.writer.call(store._prune_step)
+    after = await provider.read_changes(changes())
+
+    assert (len(behind.changes), behind.pruned_through) == (10, 0)
+    assert (len(after.changes), after.pruned_through) == (0, 10)
+    await provider.shutdown()
 
 
 async def test_a_retention_without_end_prunes_nothing(tmp_path: Path, clock: ManualClock) -> None:

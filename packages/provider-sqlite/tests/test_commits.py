@@ -234,6 +234,22 @@ def test_a_foreign_lock_is_everybodys_answer_after_one_wait(
     assert kinds(after) == ["Committed", "Committed"]
 
 
+def test_a_commit_for_which_there_is_no_room_fails_alone(
+    connection: Connection, ledger: Ledger
+) -> None:
+    ledger.publish([create(A, "a1")])
+    pages = connection.execute("PRAGMA page_count").get
+    connection.execute(f"PRAGMA max_page_count = {pages + 5}")
+
+    results = ledger.publish(
+        [update(A, "a1", "a2"), create(B, "b1", "x" * 100_000), create(C, "c1")]
+    )
+
+    assert kinds(results) == ["Committed", "StoreFullError", "Committed"]
+    assert heads_of(connection, "a") == ["a2"]
+    assert heads_of(connection, "b") == []
+
+
 def test_a_group_that_failed_uses_no_cursor_and_no_entity(
     connection: Connection, ledger: Ledger
 ) -> None:

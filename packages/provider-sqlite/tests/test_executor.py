@@ -270,6 +270,27 @@ async def test_a_read_whose_task_is_cancelled_is_interrupted(readers: Readers) -
     assert await readers.run(one, operation="read") == 1
 
 
+async def test_a_read_interrupted_between_two_statements_is_interrupted_in_the_next(
+    readers: Readers, gate: threading.Event
+) -> None:
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def pausing(connection: Connection) -> int:
+        loop.call_soon_threadsafe(started.set)
+        gate.wait()
+        return endless(connection)
+
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(readers.run(pausing, operation="read"))
+        await started.wait()
+        running.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+
+    assert await readers.run(one, operation="read") == 1
+
+
 async def test_a_reader_that_cannot_connect_says_so_and_tries_again(tmp_path: Path) -> None:
     path = tmp_path / "db"
     readers = Readers(

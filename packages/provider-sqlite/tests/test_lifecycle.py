@@ -17,6 +17,7 @@ from patchouli.provider import (
     FormatVersionError,
     MisuseError,
     OwnershipError,
+    Raced,
     Reading,
     UnavailableError,
     UnsupportedError,
@@ -381,6 +382,27 @@ async def test_a_stop_that_is_cancelled_while_it_waits_still_lets_go(tmp_path: P
 
     run = await one_run(tmp_path / "db")
     assert not run.recovered_after_unclean_shutdown
+
+
+async def test_a_stop_lets_a_lost_race_be_told_in_full(tmp_path: Path) -> None:
+    provider = at(tmp_path / "db")
+    await provider.initialize(FOREVER)
+    await provider.commit(create(entity("a"), "a1"))
+    store = provider._store
+    assert store is not None
+    gate = threading.Event()
+    held = store.writer.call(gate.wait)
+    async with asyncio.TaskGroup() as tasks:
+        racing = tasks.create_task(provider.commit(update(entity("a"), "gone", "a2")))
+        await asyncio.sleep(0)
+        tasks.create_task(provider.shutdown())
+        await asyncio.sleep(0)
+        gate.set()
+        await held
+
+    raced = racing.result()
+    assert isinstance(raced, Raced)
+    assert [head.id for head in raced.heads] == ["a1"]
 
 
 async def test_the_owner_is_known_until_the_stop_is_complete(tmp_path: Path) -> None:

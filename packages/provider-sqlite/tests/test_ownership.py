@@ -195,6 +195,18 @@ def test_a_database_that_was_replaced_after_the_check_is_noticed(home: Path) -> 
     ownership.release()
 
 
+@pytest.mark.parametrize("name", SIDECARS)
+def test_a_file_that_was_opened_to_others_after_the_check_is_noticed(home: Path, name: str) -> None:
+    ownership = Ownership.acquire(home / "db")
+    (home / name).touch(mode=0o600)
+    (home / name).chmod(0o644)
+
+    with pytest.raises(UnsafeStoreError, match=name):
+        ownership.require_unchanged()
+
+    ownership.release()
+
+
 def test_validation_accepts_what_is_missing_and_makes_nothing(tmp_path: Path) -> None:
     validate_existing(tmp_path / "none" / "db")
     (tmp_path / "some").mkdir(mode=0o700)
