@@ -228,6 +228,24 @@ async def test_no_more_requests_are_held_than_may_be_in_flight(folder: Path) -> 
         }
 
 
+async def test_no_more_retrievals_are_under_way_than_may_be_overtaken(folder: Path) -> None:
+    # Each may end with a whole page: a peer that reads nothing must not make many of them wait.
+    async with acting(folder, max_overtaken=2) as (stage, peer):
+        for _ in range(5):
+            peer.send(RETRIEVE, params(RETRIEVAL))
+        status = peer.send(STATUS, params({}))
+        await stage.until_begun("retrieve2")
+        assert len(stage.begun) == 2
+
+        for number in range(1, 6):
+            await stage.until_begun(f"retrieve{number}")
+            assert len(stage.begun) <= number + 1
+            stage.open(f"retrieve{number}")
+
+        answers = [await peer.response() for _ in range(6)]
+        assert status in [answer["id"] for answer in answers]
+
+
 async def test_hundreds_of_requests_in_one_read_are_all_answered_in_order(folder: Path) -> None:
     async with acting(folder) as (_, peer):
         ids = [peer.send(STATUS, params({})) for _ in range(700)]

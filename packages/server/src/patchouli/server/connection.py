@@ -10,9 +10,11 @@ and goes on as one (`Rest`); the others are tasks from the beginning. The answer
 the socket leave in one write.
 
 Bounds. At most `max_in_flight` requests are held, waiting lines included, and as many are begun in
-one step of the loop; beyond it the socket is not read. While the peer leaves `outbox_bytes` unread
-no request is begun; from `event_outbox_bytes` on events wait, so that an answer stands behind a
-bounded number of them. A peer that reads nothing for `stalled_write_ms` is disconnected.
+one step of the loop; beyond it the socket is not read. Of those that may be overtaken no more than
+`max_overtaken` are under way, because each may end with a whole page that nobody reads. While the
+peer leaves `outbox_bytes` unread no request is begun; from `event_outbox_bytes` on events wait, so
+that an answer stands behind a bounded number of them. A peer that reads nothing for
+`stalled_write_ms` is disconnected.
 
 States: *open* -> *ending* (the peer has sent its last line, or the daemon stops: what was begun is
 answered, then the socket is closed) -> *lost* (nobody is there; mutations that were begun finish).
@@ -212,13 +214,14 @@ class Connection(asyncio.Protocol):
         self._is_pump_due = False
         frames = self._frames
         room = self._limits.max_in_flight
+        overtaken = min(room, self._limits.max_overtaken)
         self._is_batching = True
         try:
             while (
                 frames
                 and room
                 and self._serial is None
-                and len(self._overtakable) < self._limits.max_in_flight
+                and len(self._overtakable) < overtaken
                 and not self._is_outbox_full()
             ):
                 room -= 1

@@ -67,6 +67,9 @@ class Limits:
     )
     max_connections: int = _bound(256, "connections", "OVERLOADED with id null, then closed")
     max_in_flight: int = _bound(32, "requests of a connection", "its lines are not read meanwhile")
+    max_overtaken: int = _bound(
+        4, "retrievals and downloads of a connection", "its further requests wait"
+    )
     max_subscriptions: int = _bound(64, "subscriptions of a connection", "OVERLOADED")
     max_query_ids: int = _bound(10_000, "ids in a query", "-32602")
     max_query_conditions: int = _bound(256, "operators in a query", "-32602")
