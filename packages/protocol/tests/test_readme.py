@@ -103,7 +103,7 @@ def test_the_example_with_models_runs() -> None:
     with contextlib.redirect_stdout(printed):
         exec(compile(MODELS, "README.md", "exec"), names)  # noqa: S102 - our own text
 
-    assert printed.getvalue() == "7e33\n"
+    assert printed.getvalue() == "5b1d\n"
     assert names["params"] == {
         "meta": {"workspace_id": "atlas", "user_id": "mira"},
         "data": {"type": "memo", "id": None, "value": {"line": "order seed trays"}},
