@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 
 import apsw
 import pytest
@@ -76,3 +77,19 @@ def test_no_text_of_sqlite_is_passed_on() -> None:
     assert "secret" in str(failure.value)
     assert "secret" not in str(error)
     assert "SQLITE_CONSTRAINT_CHECK" in str(error)
+
+
+def test_a_start_whose_statements_do_not_fit_the_tables_met_damage() -> None:
+    failure = apsw.exception_for(apsw.SQLITE_ERROR)
+
+    assert type(translate(failure, "initialize")) is CorruptStoreError
+
+
+def test_a_stored_text_that_cannot_be_read_is_damage() -> None:
+    with pytest.raises(UnicodeDecodeError) as not_utf8:
+        b"\xff".decode()
+    with pytest.raises(json.JSONDecodeError) as not_json:
+        json.loads("{")
+
+    assert type(translate(not_utf8.value, "read")) is CorruptStoreError
+    assert type(translate(not_json.value, "read")) is CorruptStoreError

@@ -228,6 +228,7 @@ def test_validation_refuses_what_opening_would_refuse(home: Path) -> None:
 
 def test_the_witness_is_what_was_written_last(home: Path) -> None:
     ownership = Ownership.acquire(home / "db")
+    (home / "db").write_bytes(b"content")
     first = ownership.read_witness()
     long = Witness(incarnation="f" * 32, generation=2**62, last_cursor=2**62)
     short = Witness(incarnation="a", generation=1, last_cursor=0)

@@ -3,10 +3,12 @@
     apsw exception                        ProviderError
     FullError, IOError of a full disk     StoreFullError
     CorruptError, NotADBError             CorruptStoreError
+    SQLError of a start                   CorruptStoreError: the tables are not those that we made
     BusyError, LockedError                UnavailableError: somebody else holds the database
     ReadOnlyError, PermissionsError       UnavailableError: make the file writable
     IOError, CantOpenError, NoMemError    UnavailableError: the machine fails, not the data
     ConstraintError, TooBigError          MisuseError: the plan contradicts the store
+    UnicodeDecodeError, JSONDecodeError   CorruptStoreError: a stored text is none any more
     ValueError, OverflowError, TypeError  MisuseError: a text or a number that cannot be stored
     InterruptError                        UnavailableError: the provider stops
     anything else                         ProviderError
@@ -17,6 +19,7 @@ No text of SQLite is passed on: it may quote stored values. The name of its resu
 from __future__ import annotations
 
 import errno
+import json
 from typing import Final
 
 import apsw
@@ -39,6 +42,8 @@ def translate(error: Exception, operation: str, *, system_errno: int = 0) -> Pro
     Not only apsw refuses what is bound to a statement: a text with half of a surrogate pair is a
     `ValueError`, an integer beyond 64 bits an `OverflowError`.
     """
+    if isinstance(error, UnicodeDecodeError | json.JSONDecodeError):
+        return _damaged(operation, type(error).__name__)
     if not isinstance(error, apsw.Error):
         detail = f"a member of the plan cannot be stored ({type(error).__name__})"
         return MisuseError(KIND, operation, detail)
@@ -49,8 +54,9 @@ def translate(error: Exception, operation: str, *, system_errno: int = 0) -> Pro
         case apsw.IOError() if system_errno in _NO_ROOM:
             return _full(operation)
         case apsw.CorruptError():
-            detail = f"the database is damaged ({code}); restore it from a backup"
-            return CorruptStoreError(KIND, operation, detail)
+            return _damaged(operation, code)
+        case apsw.SQLError() if operation == "initialize":
+            return _damaged(operation, code)
         case apsw.NotADBError():
             detail = f"the file is not a SQLite database ({code}); move it away or restore it"
             return CorruptStoreError(KIND, operation, detail)
@@ -70,6 +76,11 @@ def translate(error: Exception, operation: str, *, system_errno: int = 0) -> Pro
             return MisuseError(KIND, operation, detail)
         case _:
             return ProviderError(KIND, operation, f"SQLite answered {code}")
+
+
+def _damaged(operation: str, sign: str) -> CorruptStoreError:
+    detail = f"the database is damaged ({sign}); restore it from a backup"
+    return CorruptStoreError(KIND, operation, detail)
 
 
 def _full(operation: str) -> StoreFullError:

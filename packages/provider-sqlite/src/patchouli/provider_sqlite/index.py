@@ -218,7 +218,8 @@ class Index:
                     failures += 1
                     if failures > 1:  # a new file did not help
                         self._pause(failures)
-                except (apsw.Error, OSError, ProviderError):
+                except (apsw.Error, OSError, ProviderError, ValueError):
+                    # The disk refuses; a ValueError is a damaged text in the truth.
                     self._drop(store)
                     store = None
                     failures += 1

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from patchouli.provider import (
+    CorruptStoreError,
     OwnershipError,
     PrivateFiles,
     UnavailableError,
@@ -84,6 +85,7 @@ class Ownership:
         Raises:
             OwnershipError: Another process owns the database.
             UnsafeStoreError: Its directory or one of its files is not safe from other users.
+            CorruptStoreError: The file is empty or missing, and what it held is not.
             UnavailableError: The file system refuses.
         """
         sync = (disk or Disk()).sync_directory or sync_directory
@@ -95,15 +97,22 @@ class Ownership:
             resolved = directory.resolve() / path.name
             files.require_owned_directory(resolved.parent)
             _require_private_files(files, resolved)
-            _create(resolved, sync)
+            is_new = _create(resolved, sync)
             lock = _open_lock(_lock_path(resolved), sync)
         except OSError as error:
             raise _refused(path, error) from error
         try:
             _lock(lock, _lock_path(resolved))
-            return cls(resolved, lock, files)
-        except BaseException:
+            owned = cls(resolved, lock, files)
+            if is_new:
+                owned.forget_witness()
+            else:
+                owned.require_content()
+            return owned
+        except BaseException as error:
             os.close(lock)
+            if isinstance(error, OSError):
+                raise _refused(path, error) from error
             raise
 
     def require_unchanged(self) -> None:
@@ -115,6 +124,39 @@ class Ownership:
         _require_private_files(self._files, self.path)
         if _identity(self.path) != self._identity:
             raise UnsafeStoreError(KIND, _OPEN, f"{self.path} was replaced while it was opened")
+
+    def require_content(self) -> None:
+        """Return if the file is not one that lost all it held.
+
+        SQLite would take an empty file for a new database, and throw its log away.
+
+        Raises:
+            CorruptStoreError: It is.
+        """
+        if self.path.stat().st_size == 0 and (self.read_witness() or _has_log(self.path)):
+            detail = (
+                f"{self.path} is empty, and it held a database before; restore it from a backup, "
+                "or remove it and what lies beside it to begin anew"
+            )
+            raise CorruptStoreError(KIND, _OPEN, detail)
+
+    def require_whole_pages(self, page_bytes: int) -> None:
+        """Return if the file does not end within a page, which SQLite would fill up with zeros.
+
+        While there is a log, a page that a full disk cut off may still be in it.
+
+        Raises:
+            CorruptStoreError: It does.
+        """
+        if self.path.stat().st_size % page_bytes and not _has_log(self.path):
+            detail = f"{self.path} was cut off within a page; restore it from a backup"
+            raise CorruptStoreError(KIND, _OPEN, detail)
+
+    def forget_witness(self) -> None:
+        """Remember nothing of a database that was here before and is gone."""
+        if self._lock_descriptor is not None:
+            os.ftruncate(self._lock_descriptor, 0)
+            os.fsync(self._lock_descriptor)
 
     def read_witness(self) -> Witness | None:
         """Return what the lock file remembers; None if it is new or not readable."""
@@ -160,16 +202,32 @@ def _require_private_files(files: PrivateFiles, path: Path) -> None:
         files.require_private_file(path.with_name(path.name + suffix))
 
 
-def _create(path: Path, sync: Callable[[Path], None]) -> None:
-    """Create an empty database file if there is none.
+def _create(path: Path, sync: Callable[[Path], None]) -> bool:
+    """Create an empty database file if there is none; return whether there was none.
 
     An existing one is not opened: closing a descriptor of it would drop the locks that another
     connection of this process holds (POSIX).
     """
     if os.path.lexists(path):
-        return
+        return False
+    if _has_log(path):
+        detail = (
+            f"{path} is missing, and its last changes are still in {_log_path(path)}; bring the "
+            "database back, or move that file away to begin anew"
+        )
+        raise CorruptStoreError(KIND, _OPEN, detail)
     os.close(open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     sync(path.parent)
+    return True
+
+
+def _log_path(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _has_log(path: Path) -> bool:
+    log = _log_path(path)
+    return log.is_file() and log.stat().st_size > 0
 
 
 def _open_lock(path: Path, sync: Callable[[Path], None]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
+from json import JSONDecodeError
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import apsw
@@ -58,8 +59,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A text with half of a surrogate pair and an integer beyond 64 bits fail before SQLite sees them.
-_SQL_FAILURES: Final = (apsw.Error, UnicodeEncodeError, OverflowError)
+# A text with half of a surrogate pair and an integer beyond 64 bits fail before SQLite sees them; a
+# damaged text fails when it has left SQLite.
+_SQL_FAILURES: Final = (apsw.Error, UnicodeError, JSONDecodeError, OverflowError)
 
 CAPABILITIES: Final = Capabilities(
     authority=True, change_stream=True, retrieval=True, linearizable_reads=True

@@ -234,6 +234,7 @@ class Store:
             busy_timeout_ms=self._limits.busy_timeout_ms,
         )
         require_ours(self._write)
+        self._ownership.require_whole_pages(self._write.execute("PRAGMA page_size").get)
         if not use_wal(self._write):
             detail = "the file system does not support a write-ahead log; name another place"
             raise UnavailableError(KIND, "initialize", detail)
