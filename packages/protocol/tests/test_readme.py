@@ -77,7 +77,7 @@ def test_the_socket_example_talks_to_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "socket")
-    monkeypatch.setenv("PATCHOULI_SOCKET", path)
+    monkeypatch.setenv("PATCHOULI_ENDPOINT", path)
     printed = io.StringIO()
 
     with socket.socket(socket.AF_UNIX) as listener:
