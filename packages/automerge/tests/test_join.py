@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.automerge import (
@@ -13,6 +13,9 @@ from patchouli.automerge import (
     LimitExceededError,
     join,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def node(version: str, parents: str, value: Any) -> JoinNode:
@@ -386,6 +389,33 @@ def test_the_number_of_versions_is_bounded() -> None:
     with pytest.raises(LimitExceededError) as refused:
         join(path="", base="b", nodes=nodes, candidates=["7"])
     assert refused.value.limit == "versions"
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        lambda count, side: [side + number for number in range(count)],
+        lambda count, side: {f"{number}": side for number in range(count)},
+        lambda count, side: {f"{side}-{number}": 0 for number in range(count)},
+        lambda count, side: [f"{number} {side}" for number in range(count)],
+        lambda count, side: [0] * (count * side),
+    ],
+    ids=["items", "members", "names", "texts", "lengths"],
+)
+def test_the_number_of_changed_places_is_bounded(edited: Callable[[int, int], Any]) -> None:
+    # 40,000 of them would hold a merge for seconds, and 200,000 for as many as a minute.
+    def of(count: int) -> str:
+        versions = [edited(count, side) for side in (1, 2, 3)]
+        nodes = [
+            JoinNode(version=name, parents=("b",) if name != "b" else (), json=json.dumps(version))
+            for name, version in zip("bxy", versions, strict=True)
+        ]
+        return join(path="", base="b", nodes=nodes, candidates=["x", "y"])
+
+    assert of(1_000)
+    with pytest.raises(LimitExceededError) as refused:
+        of(20_001)
+    assert (refused.value.limit, refused.value.maximum) == ("operations", 20_000)
 
 
 def test_a_deep_value_is_merged_in_its_depth() -> None:

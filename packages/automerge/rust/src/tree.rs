@@ -51,6 +51,11 @@ pub trait Texts<'a> {
 
     /// The text that `elements` stand for.
     fn read(&self, elements: String) -> Result<String, Fault>;
+
+    /// Take note of one more operation on what a document held before the change.
+    fn count_operation(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
 /// Elements are the code points of the text: what a document to be kept holds.
@@ -189,10 +194,12 @@ impl<'a, 't, 'd, T: Texts<'a>> Editor<'a, 't, 'd, T> {
     }
 
     fn replace_text(&mut self, object: ObjId, text: &'a str) -> Result<(), Fault> {
+        self.texts.count_operation()?;
         let elements = self.transaction.text(&object)?;
         let splices = self.texts.edit(&self.path, &elements, text)?;
         let mut begun = 0;
         for splice in &splices {
+            self.texts.count_operation()?;
             if let Some(first) = splice.insert.chars().next() {
                 let first = first.encode_utf8(&mut [0; 4]).to_owned();
                 self.transaction
@@ -212,9 +219,11 @@ impl<'a, 't, 'd, T: Texts<'a>> Editor<'a, 't, 'd, T> {
         }
         let common = old.len().min(new.len());
         for _ in common..old.len() {
+            self.texts.count_operation()?;
             self.transaction.delete(object, common)?;
         }
         for (index, element) in new.iter().enumerate().skip(common) {
+            self.texts.count_operation()?;
             self.path.push(Step::Element(index));
             match self.created(element)? {
                 hydrate::Value::Scalar(scalar) => {
@@ -238,6 +247,7 @@ impl<'a, 't, 'd, T: Texts<'a>> Editor<'a, 't, 'd, T> {
         new: &'a BTreeMap<String, Json>,
     ) -> Result<(), Fault> {
         for name in old.keys().filter(|name| !new.contains_key(*name)) {
+            self.texts.count_operation()?;
             self.transaction.delete(object, name.as_str())?;
         }
         for (name, after) in new {
@@ -254,6 +264,7 @@ impl<'a, 't, 'd, T: Texts<'a>> Editor<'a, 't, 'd, T> {
 
     /// A new scalar or a new object; an equal scalar that nothing conflicts with stays as it is.
     fn put(&mut self, parent: &ObjId, at: Prop, value: &'a Json) -> Result<(), Fault> {
+        self.texts.count_operation()?;
         match self.created(value)? {
             hydrate::Value::Scalar(scalar) => self.transaction.put(parent, at, scalar)?,
             value => {

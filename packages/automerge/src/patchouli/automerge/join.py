@@ -52,7 +52,7 @@ def join(
         InvalidGraphError: An id is missing or doubled, there is a cycle, or a version does not
             descend from `base`.
         InvalidJsonError: The JSON of a node is not strict JSON.
-        LimitExceededError: Too many versions, too many bytes, or nesting too deep.
+        LimitExceededError: Too many versions, bytes or changed places, or nesting too deep.
     """
     return _core.join(
         path,
