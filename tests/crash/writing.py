@@ -31,6 +31,8 @@ _HELLO: Final[dict[str, Any]] = {
     "capabilities": [],
 }
 
+OVERLOADED: Final = -32009
+
 Answer = dict[str, Any]
 
 
@@ -169,6 +171,8 @@ class Writer(asyncio.Protocol):
     def _look_for(self, own: _Own, attempt: Attempt) -> None:
         def then(answer: Answer) -> None:
             own.is_busy = False
+            if "error" in answer and answer["error"]["code"] == OVERLOADED:
+                return  # it stops
             hits = answer["result"]["data"]["hits"]
             found = [hit["variants"][0]["ref"]["id"] for hit in hits]
             if found != [own.key.id]:
