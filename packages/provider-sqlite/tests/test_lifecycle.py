@@ -396,7 +396,9 @@ async def test_a_stop_lets_a_lost_race_be_told_in_full(tmp_path: Path) -> None:
         racing = tasks.create_task(provider.commit(update(entity("a"), "gone", "a2")))
         await asyncio.sleep(0)
         tasks.create_task(provider.shutdown())
-        await asyncio.sleep(0)
+        keeper = store._housekeeper._thread
+        await asyncio.to_thread(keeper.join, 0.2)  # time enough for a stop that does not wait
+        assert keeper.is_alive(), "nothing is closed while a call is under way"
         gate.set()
         await held
 
