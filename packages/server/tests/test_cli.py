@@ -347,6 +347,36 @@ def test_config_check_of_no_file_says_so(folder: Path) -> None:
     assert "nothing.json" in result.stderr
 
 
+def test_config_check_without_a_home_names_the_command_that_makes_one(home: Path) -> None:
+    (home / "config.json").unlink()
+
+    result = run("config", "check", home=home)
+
+    assert result.returncode == 1
+    assert "patchouli-db init" in result.stderr
+
+
+def test_config_check_warns_of_routes_that_serve_refuses(home: Path) -> None:
+    file = home / "providers.json"
+    document = json.loads(file.read_text(encoding="utf-8"))
+    document["providers"]["far"] = {
+        "kind": "remote",
+        "endpoint": "https://far.example.com",
+        "token_env": "T",
+    }
+    document["routing"]["default"] = "far"
+    file.write_text(json.dumps(document), encoding="utf-8")
+
+    checked = run("config", "check", home=home)
+    served = run("serve", home=home)
+
+    assert checked.returncode == 0
+    assert checked.stderr.startswith("warning: routing: ")
+    assert served.returncode == 1
+    for told in (checked.stderr, served.stderr):
+        assert "the remote provider far" in told
+
+
 def test_config_show_lists_every_bound_with_its_source(folder: Path) -> None:
     result = run("config", "show", "--json", home=folder, PATCHOULI_MAX_CONNECTIONS="7")
 

@@ -26,7 +26,7 @@ from patchouli.backend import (
 from patchouli.backend import Limits as EngineLimits
 from patchouli.provider import SystemClock, SystemIds
 from patchouli.provider_sqlite import SqliteLimits, SqliteProvider
-from patchouli.server.home import LOCAL, create_home, database_path
+from patchouli.server.home import create_home, database_path, remote_provider_in_use
 from patchouli.server.lifecycle import Daemon, Stop
 from patchouli.server.listener import UnixEndpoint
 from patchouli.server.logs import Log
@@ -168,11 +168,10 @@ def store_limits(limits: Limits) -> SqliteLimits:
 
 
 def _open_store(loaded: LoadedProviders, settings: Settings) -> Provider:
-    routing = loaded.providers.routing
-    remote = sorted({routing.default, *(rule.provider for rule in routing.rules)} - {LOCAL})
-    if remote:
+    remote = remote_provider_in_use(loaded)
+    if remote is not None:
         raise CommandError(
-            f"{settings.providers} routes scopes to the remote provider {remote[0]}, and this "
+            f"{settings.providers} routes scopes to the remote provider {remote}, and this "
             'release keeps every scope in the local one; route them to "local"'
         )
     database = database_path(loaded, settings.providers)

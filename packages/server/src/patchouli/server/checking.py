@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from patchouli.backend import (
+    PolicyWarning,
     check_policy_document,
     check_providers_document,
     load_policy,
     load_providers,
 )
+from patchouli.server.home import remote_provider_in_use
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from patchouli.backend import ConfigurationError, PolicyWarning
+    from patchouli.backend import ConfigurationError, LoadedProviders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,5 +62,24 @@ def check_files(policy_file: Path, providers_file: Path | None) -> Report:
         return Report(errors=policy.errors, warnings=policy.warnings)
     loaded = load_policy(policy_file).policy
     errors = check_providers_document(providers_file, loaded)
-    warnings = () if errors else load_providers(providers_file, loaded).warnings
-    return Report(errors=errors, warnings=(*policy.warnings, *warnings))
+    if errors:
+        return Report(errors=errors, warnings=policy.warnings)
+    providers = load_providers(providers_file, loaded)
+    return Report(
+        errors=(), warnings=(*policy.warnings, *providers.warnings, *_not_served(providers))
+    )
+
+
+def _not_served(providers: LoadedProviders) -> list[PolicyWarning]:
+    remote = remote_provider_in_use(providers)
+    if remote is None:
+        return []
+    return [
+        PolicyWarning(
+            path="routing",
+            message=(
+                f"scopes are routed to the remote provider {remote}; the file is valid, but "
+                '`serve` of this release refuses it, because it keeps every scope in "local"'
+            ),
+        )
+    ]

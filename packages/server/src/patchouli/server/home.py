@@ -61,6 +61,13 @@ def database_path(loaded: LoadedProviders, file: Path) -> Path:
     return local.database_path(file.absolute().parent)
 
 
+def remote_provider_in_use(loaded: LoadedProviders) -> str | None:
+    """Return the first provider by name that scopes are routed to and that is not the local one."""
+    routing = loaded.providers.routing
+    names = {routing.default, *(rule.provider for rule in routing.rules)} - {LOCAL}
+    return min(names, default=None)
+
+
 def _make_directory(path: Path) -> None:
     files = PrivateFiles(store="home", operation="create")
     files.make_directory(path)

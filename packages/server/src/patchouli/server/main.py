@@ -279,7 +279,7 @@ def config_check(
 ) -> None:
     """Check a policy and a provider file.
 
-    Nothing is opened and nothing is connected to.
+    Nothing is opened and nothing is connected to. With FILE alone, only the policy is checked.
     """
     settings = resolve(os.environ, config=file, providers=providers)
     from patchouli.server.checking import check_files
@@ -292,6 +292,8 @@ def config_check(
     for line in report.lines():
         typer.echo(line, err=True)
     if report.errors:
+        if file is None and not settings.config.exists():
+            typer.echo("`patchouli-db init` makes a home with both files", err=True)
         raise typer.Exit(1)
     if not as_json:
         typer.echo(f"valid: {file or settings.config}")
