@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import socket
 import threading
@@ -15,6 +16,7 @@ from patchouli.protocol import (
     METHODS,
     HandshakeParams,
     JsonObject,
+    KnowledgeValue,
     LineDecoder,
     Oversized,
     RpcError,
@@ -108,3 +110,10 @@ def test_the_example_with_models_runs() -> None:
         "meta": {"workspace_id": "atlas", "user_id": "mira"},
         "data": {"type": "memo", "id": None, "value": {"line": "order seed trays"}},
     }
+
+
+def test_the_first_fact_is_a_whole_value() -> None:
+    (text,) = re.findall(r"```json\n(.*?)```", README, flags=re.DOTALL)
+    value = json.loads(text)
+
+    assert KnowledgeValue.from_value(value).to_value() == value
