@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 NUL: Final = "\x00"
-TRIGRAMS_ASKED: Final = 12  # of a long needle; more of them cost more than they exclude
+TRIGRAMS_ASKED: Final = 12  # of a long needle; the rest is left to the count of the literal
 
 _JOINED_ASCII: Final = "abcdefghijklmnopqrstuvwxyz0123456789 \n.,-_:/@'\"()=&?+*;"
 _JOINED_BYTES: Final = (_JOINED_ASCII + SEPARATOR).encode()
@@ -51,14 +51,20 @@ class Needle:
     """A needle as the index is asked for it.
 
     `literal` is what to count in a stored text, `characters` the length of the needle itself, which
-    is what one occurrence covers. `match` is the question to the trigram index, or None if it has
-    no answer. A needle that is not `is_indexable` occurs in no indexed text.
+    is what one occurrence covers. `questions` are what the trigram index says yes to for every text
+    with the needle; none if it has no answer. A needle that is not `is_indexable` occurs in no
+    indexed text.
     """
 
     literal: str
     characters: int
-    match: str | None
+    questions: tuple[str, ...]
     is_indexable: bool
+
+    @property
+    def match(self) -> str | None:
+        """All questions at once, None if there are none."""
+        return " AND ".join(self.questions) or None
 
 
 def space_out(folded: str) -> str:
@@ -85,7 +91,7 @@ def needle_of(text: str) -> Needle:
     """Return how the index is asked for the needle `text`, which need not be folded."""
     folded = fold(text)
     if SEPARATOR in folded or NUL in folded:
-        return Needle(literal=folded, characters=len(folded), match=None, is_indexable=False)
+        return Needle(literal=folded, characters=len(folded), questions=(), is_indexable=False)
     spaced = space_out(folded)
     # Beside a letter at the edge of the needle the text may go on in the same alphabet.
     known = spaced
@@ -96,20 +102,20 @@ def needle_of(text: str) -> Needle:
     return Needle(
         literal=spaced.strip(SEPARATOR),
         characters=len(folded),
-        match=_match_of(known),
+        questions=_questions_of(known),
         is_indexable=True,
     )
 
 
-def _match_of(known: str) -> str | None:
+def _questions_of(known: str) -> tuple[str, ...]:
     if len(known) >= 3:
         trigrams = dict.fromkeys(known[i : i + 3] for i in range(len(known) - 2))
         # Pairs of neighbours exclude more than a character alone between two separators.
         telling = [t for t in trigrams if t[0] != SEPARATOR or t[2] != SEPARATOR]
-        return " AND ".join(map(_quote, _spread(telling or list(trigrams))))
+        return tuple(map(_quote, _spread(telling or list(trigrams))))
     if len(known) == 2:
-        return " OR ".join(_quote(known + last) for last in _followers(known[1]))
-    return None
+        return ("(" + " OR ".join(_quote(known + last) for last in _followers(known[1])) + ")",)
+    return ()
 
 
 def _spread(trigrams: list[str]) -> list[str]:

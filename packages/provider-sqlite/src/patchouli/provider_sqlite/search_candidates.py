@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from patchouli.provider_sqlite.search_snapshot import Snapshot
 
 FEW: Final = 1000  # documents; reading and scoring them takes a few milliseconds
+RAREST: Final = 3  # trigrams asked first; the index walks all that it is asked for
+SAMPLE: Final = 48  # documents with a trigram that say how rare it is
 QUESTIONS: Final = 16  # of one kind for one plan; further filters are left to the verification
 
 BY_TEXT: Final = """
@@ -39,6 +41,7 @@ _BY_IDS: Final = f"""
 SELECT e.scope_id << {ENTITY_BITS} | e.entity_id AS document_id
 FROM json_each(:types) AS t CROSS JOIN json_each(:ids) AS i
 CROSS JOIN entity AS e ON e.scope_id = :scope AND e.type = t.value AND e.id = i.value"""  # noqa: S608 - of constants
+_SAMPLED: Final = f"SELECT count(*), max(document_id) FROM ({BY_TEXT} LIMIT :sample)"  # noqa: S608 - of constants
 _LISTED: Final = "SELECT group_concat(document_id) FROM ({documents} LIMIT :few)"
 
 # What a text loses when the needle is cut out of it, in bytes.
@@ -97,14 +100,38 @@ class Question:
 
     def few_by_text(self, needle: Needle, shared: Sequence[SharedFound] = ()) -> list[int] | None:
         """Return the documents that may hold the needle, or share one of `shared`; None if many."""
-        if needle.match is None:
-            return None
-        by_text = self._listed(BY_TEXT, {"text_match": needle.match})
+        by_text = self._listed_by_text(needle)
         if by_text is None or not shared:
             return by_text
         ids = number_array([found.shared_id for found in shared])
         by_shared = self._listed(_BY_SHARED, {"shared": ids})
         return None if by_shared is None else by_text + by_shared
+
+    def _listed_by_text(self, needle: Needle) -> list[int] | None:
+        """Return the documents that may hold the needle; None if many.
+
+        A long posting list costs its length even beside a short one, so the rarest trigrams are
+        asked first, and all only if those leave too many.
+        """
+        if not needle.questions:
+            return None
+        questions = needle.questions
+        if len(questions) > RAREST:
+            questions = sorted(questions, key=self._frequency)
+            match = " AND ".join(questions[:RAREST])
+            listed = self._listed(BY_TEXT, {"text_match": match})
+            if listed is not None:
+                return listed
+        return self._listed(BY_TEXT, {"text_match": " AND ".join(questions)})
+
+    def _frequency(self, question: str) -> tuple[int, int]:
+        """Return a key by which rarer trigrams come first.
+
+        If there are more than a sample, the sample ends the sooner the more there are.
+        """
+        bindings = self.scope | {"text_match": question, "sample": SAMPLE}
+        sampled, last = self._connection.execute(_SAMPLED, bindings).fetchone()
+        return (sampled, 0) if sampled < SAMPLE else (SAMPLE, -last)
 
     def _ask_for_leaves(self) -> None:
         matches: list[str] = []
@@ -131,7 +158,7 @@ class Question:
                 operand = json.loads(filter_.operand_json)
                 if operand and len(needles) < QUESTIONS:
                     needles.append(needle_of(operand))
-        return [needle for needle in needles if needle.match is not None]
+        return [needle for needle in needles if needle.questions]
 
     def _shared_with(self, needle: Needle) -> list[SharedFound]:
         """Return the sets of shared leaves of the scope in which the needle occurs."""

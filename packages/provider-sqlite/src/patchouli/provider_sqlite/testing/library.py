@@ -147,6 +147,10 @@ class Library:
             if not isinstance(result, Committed):
                 raise AssertionError(result)
 
+    def forget_heads(self) -> None:
+        """Forget what was written, where there is much and nothing will be compared with it."""
+        self.heads.clear()
+
     def values(self) -> list[Json]:
         """Return the values of all active heads."""
         return [
