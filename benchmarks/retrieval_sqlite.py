@@ -131,7 +131,8 @@ class _Unit:
     def work(self) -> None:
         self._connection.execute(
             "SELECT sum(length(found)) FROM (SELECT (SELECT group_concat(atom) FROM ("
-            "SELECT DISTINCT atom FROM json_tree(body) WHERE atom IS NOT NULL)) AS found FROM sample)"
+            "SELECT DISTINCT atom FROM json_tree(body) WHERE atom IS NOT NULL)) AS found"
+            " FROM sample)"
         ).fetchall()
         self.documents += 500
 
