@@ -356,3 +356,50 @@ def test_a_power_loss_mixes_no_new_index_with_the_one_before_it(
     for suffix in ("", "-wal"):  # written past this disk
         shutil.copy(f"{library.truth}{suffix}", tmp_path / "left")
     check_index(tmp_path / "left" / "db", tmp_path / "scratch")
+
+
+def postings(library: Library) -> int:
+    with closing(apsw.Connection(str(index_path(library.truth)))) as connection:
+        sql = "SELECT sum(length(block)) FROM {}_data"
+        return sum(connection.execute(sql.format(t)).get for t in ("text_index", "leaf_index"))
+
+
+def test_updates_leave_no_growing_heap_of_postings(library: Library) -> None:
+    def rewrite(round_: int) -> None:
+        library.put_all(
+            [
+                (entity(f"e{n}"), [{"text": f"tea {n * 7919 % 1000} of {round_}", "n": n}], round_)
+                for n in range(300)
+            ]
+        )
+        while store.catch_up():
+            pass
+
+    store = IndexStore.build(library.truth, IndexLimits(batch_changes=50), Disk())
+    assert not store.build_on()
+    for round_ in range(5):
+        rewrite(round_)
+    after_few = postings(library)
+
+    for round_ in range(5, 40):
+        rewrite(round_)
+
+    store.close()
+    assert postings(library) < 2 * after_few
+
+
+def test_a_rested_index_is_merged(library: Library) -> None:
+    limits = IndexLimits(batch_changes=5, gather_seconds=0, settle_seconds=0.001)
+    index = Index(library.truth, limits=limits)
+    index.start()
+    for _ in range(3):
+        fill(library, 30)
+        index.notify(library.frontier)
+        assert index.wait_until_caught_up(WAIT)
+
+    assert index.wait_until_settled(WAIT)
+
+    index.close()
+    with closing(apsw.Connection(str(index_path(library.truth)))) as connection:
+        segments = connection.execute("SELECT count(DISTINCT segid) FROM text_index_idx").get
+    assert segments < 8

@@ -79,6 +79,10 @@ class Connection(Protocol):
         """Return how many rows the last statement changed."""
         ...
 
+    def total_changes(self) -> int:
+        """Return how many rows all statements so far changed."""
+        ...
+
     def interrupt(self) -> None:
         """Stop the statement that is running, from any thread."""
         ...

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from patchouli.provider import Clock, RetrieveOutcome, RetrievePlan
 
+TIDIED_PAGES: Final = 256  # of postings merged in one step of a few milliseconds
 LONGEST_PAUSE_SECONDS: Final = 0.25  # of a writer that is slowed down
 
 _LONGEST_RETRY_SECONDS: Final = 60.0
@@ -70,6 +71,8 @@ class Index:
         self._is_stuck = False
         self._is_closing = False
         self._is_idle = False
+        self._is_untidy = True
+        self._is_settled = False
         self._last_group = 0
         self._seconds_per_change = 0.0
         self._wants_checkpoint = False
@@ -123,6 +126,14 @@ class Index:
         """The change that the index has come to; None while there is none that could go on."""
         with self._changed:
             return self._watermark if self._generation else None
+
+    def wait_until_settled(self, timeout_seconds: float | None = None) -> bool:
+        """Return whether the index came to rest, caught up and merged, waiting for it."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._is_closing or (self._is_caught_up() and not self._is_untidy),
+                timeout_seconds,
+            )
 
     def checkpoint(self) -> None:
         """Have the log of the index moved into its file; returns at once."""
@@ -249,7 +260,12 @@ class Index:
             self._is_damaged = False
             self._frontier = max(self._frontier, frontier)
             self._publish(store)
-        return store
+        # Until now changes could be pruned that this index has not seen.
+        if store.continues():
+            return store
+        self._drop(store)
+        self._condemn(self._generation)
+        return self._with_store(None)
 
     def _take_step(self, store: IndexStore) -> bool:
         """Bring the index forward; return whether there may be more to do at once."""
@@ -257,6 +273,12 @@ class Index:
             wants_checkpoint, self._wants_checkpoint = self._wants_checkpoint, False
         if wants_checkpoint:
             store.checkpoint()
+        if self._is_settled:
+            has_more = store.tidy(TIDIED_PAGES)
+            with self._changed:
+                self._is_untidy = has_more
+                self._changed.notify_all()
+            return has_more
         # Both in each step: neither may keep the other from its turn.
         started, watermark = time.monotonic(), store.state.watermark
         has_caught_up = store.catch_up()
@@ -267,6 +289,7 @@ class Index:
             if changes >= self._limits.batch_changes // 2:  # a small batch says little about a rate
                 self._seconds_per_change = taken / changes
             self._is_stuck = False
+            self._is_untidy = self._is_untidy or has_caught_up or is_building
             self._publish(store)
         return has_caught_up or is_building
 
@@ -281,9 +304,13 @@ class Index:
             if not self._is_built and has_more:
                 return
             self._is_idle = True
-            self._changed.wait_for(self._has_work)
+            rest = self._limits.settle_seconds if self._is_untidy else None
+            self._is_settled = not self._changed.wait_for(
+                self._has_work, 0 if self._is_settled and has_more else rest
+            )
             self._is_idle = False
-            self._changed.wait_for(self._is_urgent, self._limits.gather_seconds)
+            if not self._is_settled:
+                self._changed.wait_for(self._is_urgent, self._limits.gather_seconds)
 
     def _has_work(self) -> bool:
         return self._frontier > self._watermark or self._is_urgent()

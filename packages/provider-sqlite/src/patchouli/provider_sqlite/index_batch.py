@@ -158,14 +158,17 @@ class Batches:
         for statement in TEMPORARY:
             connection.execute(statement)
 
-    def take(self, entity_ids: Sequence[int]) -> None:
-        """Make the index say of these entities what the truth says. Must run in a transaction."""
+    def take(self, entity_ids: Sequence[int]) -> int:
+        """Make the index say of these entities what the truth says; must run in a transaction.
+
+        Return how many documents were removed, most of them to be replaced.
+        """
         for statement in _CLEAR:
             self._connection.execute(statement)
         if not entity_ids:
-            return
+            return 0
         self._connection.execute(_FILL, (number_array(entity_ids),))
-        has_removed = self._remove()
+        removed = self._remove()
         self._connection.execute(_ADD_SHELVES)
         documents = self._lay_out()
         if documents.texts:
@@ -173,23 +176,24 @@ class Batches:
         self._connection.execute(_ADD_CONFLICTED)
         if documents.aside:
             self._connection.execute(_ADD_ASIDE, (number_array(documents.aside),))
-        if has_removed:
+        if removed:
             self._forget_shared()
+        return removed
 
     def forget(self) -> None:
         """Drop what was remembered of a transaction that was rolled back."""
         self._terms.forget()
         self._patterns.clear()
 
-    def _remove(self) -> bool:
-        """Remove what the index says of these entities; return whether they had documents."""
+    def _remove(self) -> int:
+        """Remove what the index says of these entities; return how many had documents."""
         self._connection.execute(_REMOVE_ASIDE)
         self._connection.execute(_NOTE_REMOVED)
-        if not self._connection.changes():
-            return False
-        for statement in _REMOVE:
-            self._connection.execute(statement)
-        return True
+        removed = self._connection.changes()
+        if removed:
+            for statement in _REMOVE:
+                self._connection.execute(statement)
+        return removed
 
     def _forget_shared(self) -> None:
         unused: str | None = self._connection.execute(_UNUSED_SHARED).get

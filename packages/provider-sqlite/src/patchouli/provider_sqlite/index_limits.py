@@ -15,6 +15,7 @@ class IndexLimits:
     tail_changes: Changes that the index may be behind; past it, commits wait until it is closer.
         From half of it on they are slowed down, the more the closer it is, to what the index keeps
         up with: a steady pace, not one that stops and goes.
+    settle_seconds: Rest without changes after which the index merges what many small batches left.
     retry_seconds: Pause after the disk refused; doubled each time up to a minute.
     """
 
@@ -22,4 +23,5 @@ class IndexLimits:
     batch_bytes: int = 8 * 1024 * 1024
     gather_seconds: float = 0.2
     tail_changes: int = 4096
+    settle_seconds: float = 2.0
     retry_seconds: float = 1.0

@@ -42,6 +42,8 @@ _STATEMENT_CACHE: Final = 64
 
 _HASH_BYTES: Final = 8 * 1024 * 1024  # of pending postings: a batch makes one segment
 _SEGMENTS_MERGED: Final = 16  # on one level at once; each posting is rewritten once per level
+_REMOVED_PERCENT: Final = 40  # of a segment; then it is rewritten without them
+_PAGES_PER_REMOVED: Final = 1.0  # merged for each removed document; keeps up with that share
 
 _INCARNATION: Final = "SELECT incarnation FROM truth.runtime"
 _HEAD: Final = """
@@ -136,7 +138,9 @@ class IndexStore:
                 return False
             cursor, entity_ids = self._within_bytes(listed)
             built = self.state.built_through
-            self._batches.take([entity for entity in entity_ids if entity <= built])
+            removed = self._batches.take([entity for entity in entity_ids if entity <= built])
+            if removed:
+                self.tidy(int(removed * _PAGES_PER_REMOVED) + 1)
             token: str = step.execute(_TOKEN_AT, (cursor,)).get
             step.execute(_MOVE_WATERMARK, (cursor, token))
             state = self.state._replace(watermark=cursor, token=token)
@@ -159,6 +163,21 @@ class IndexStore:
             step.execute(_MOVE_BUILT, (built,))
         self.state = self.state._replace(built_through=built)
         return built < ALL_BUILT
+
+    def tidy(self, pages: int) -> bool:
+        """Merge about so many pages of postings; return whether there may be more to merge."""
+        has_more = False
+        for table in FULL_TEXT_TABLES:
+            before = self._connection.total_changes()
+            sql = f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)"  # noqa: S608 - of constants
+            self._connection.execute(sql, (pages,))
+            # FTS5 counts the command itself, and more only if it found something to do.
+            has_more = has_more or self._connection.total_changes() - before >= 2
+        return has_more
+
+    def continues(self) -> bool:
+        """Return whether the change log still leads from the index to the truth."""
+        return _continues(self._connection, self.state)
 
     def read_frontier(self) -> int:
         """Return the cursor of the newest change of the truth."""
@@ -246,6 +265,7 @@ def _configure(connection: Connection, table: str) -> None:
         ("hashsize", _HASH_BYTES),
         ("automerge", 0),
         ("crisismerge", _SEGMENTS_MERGED),
+        ("deletemerge", _REMOVED_PERCENT),
     ):
         sql = f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)"  # noqa: S608 - of constants
         connection.execute(sql, (option, value))
