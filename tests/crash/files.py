@@ -38,10 +38,12 @@ class ForgetfulFiles:
         self._descriptors: Final[list[int]] = []  # kept, so that no number is used twice
         self._fsync: Final = os.fsync
         self.syncs_left: int | None = None
+        self._patch: Final = patch
         patch.setattr(os, "fsync", self._sync)
 
     def close(self) -> None:
-        """Let the files go."""
+        """Let the files go, and `os.fsync`: the next one watches it without asking this one."""
+        self._patch.setattr(os, "fsync", self._fsync)
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
