@@ -145,6 +145,13 @@ def compares(pointer: str, operator: Operator, operand: Json) -> tuple[Filter]:
     return (filter_of(pointer, operator, operand),)
 
 
+def between(pointer: str, first: int) -> tuple[Filter, Filter]:
+    return (
+        filter_of(pointer, Operator.GREATER_OR_EQUAL, first),
+        filter_of(pointer, Operator.LESS, first + 50),
+    )
+
+
 def queries(size: int) -> dict[str, Callable[[random.Random], RetrievePlan]]:
     """Return the plans by name. Those above the line are selective, or end with the page."""
     page = replace(plan_of(order=Order.NEWEST), limit=10, types=TYPES)
@@ -192,6 +199,7 @@ def queries(size: int) -> dict[str, Callable[[random.Random], RetrievePlan]]:
         "an array contains": lambda _: replace(
             page, filters=compares("/profile/retrieval", Operator.CONTAINS, "exact")
         ),
+        "range, fifty numbers": lambda r: replace(page, filters=between(rank, known(r))),
         "range, a half": lambda _: replace(
             page, filters=compares(rank, Operator.GREATER, size // 2)
         ),
@@ -202,7 +210,9 @@ def queries(size: int) -> dict[str, Callable[[random.Random], RetrievePlan]]:
         "text, one Chinese character": lambda _: text("茶"),
         "text, two common letters": lambda _: text("th"),
         "text, one letter": lambda _: text("z"),
-        "range, no match": lambda _: replace(page, filters=compares(rank, Operator.LESS, -1)),
+        "range of strings, no match": lambda _: replace(
+            page, filters=compares("/metadata/core/time/event_at", Operator.LESS, "1999")
+        ),
         "thirty thousand ids": lambda _: replace(page, ids=frozenset(map(str, range(30_000)))),
     }
 

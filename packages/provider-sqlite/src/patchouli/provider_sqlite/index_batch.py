@@ -28,6 +28,7 @@ from patchouli.provider_sqlite.index_leaves import (
     tokens_of,
     walk,
 )
+from patchouli.provider_sqlite.index_numbers import number_tokens
 from patchouli.provider_sqlite.index_patterns import Pattern
 from patchouli.provider_sqlite.index_schema import ENTITY_BITS
 from patchouli.provider_sqlite.index_terms import Terms
@@ -238,13 +239,15 @@ class Batches:
                 own = set(variable) - usual.not_own
                 shared = shared_of(scope_id, usual.shared)
                 tokens = usual.tokens + tokens_of(usual.prefixes, variable, may_be_long=is_long)
+                tokens += number_tokens(usual.prefixes, variable)
             else:
                 pattern.learn(leaves)
                 shape = pattern.shape
                 own = set(leaves) - shape.names_and_container
                 shared = shared_of(scope_id, pattern.names)
-                at_leaves = compress(leaves, shape.is_leaf)
+                at_leaves = list(compress(leaves, shape.is_leaf))
                 tokens = tokens_of(shape.prefixes, at_leaves, may_be_long=is_long)
+                tokens += number_tokens(shape.prefixes, at_leaves)
             text, length = lay_out(own)
             documents.numbers += (position, shared.shared_id, shared.total + length)
             documents.texts.append(text)

@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from patchouli.provider_sqlite.index_leaves import SEPARATOR, tokens_of
+from patchouli.provider_sqlite.index_numbers import number_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,12 +83,15 @@ class Pattern:
         if sum(map(len, common)) < WORTH_SHARING or len(self._same) < 2 or len(variable) < 2:
             return None
         constants = [self._first[at] for at in self._same]
+        constant_prefixes = [prefixes[at] for at in self._same]
         return Usual(
             constant_at=itemgetter(*self._same),
             constants=tuple(constants),
             variable_at=itemgetter(*variable),
             prefixes=tuple(prefixes[at] for at in variable),
-            tokens=tokens_of([prefixes[at] for at in self._same], constants) + SEPARATOR,
+            tokens=tokens_of(constant_prefixes, constants)
+            + number_tokens(constant_prefixes, constants)
+            + SEPARATOR,
             shared=self.names | common,
             not_own=shape.names_and_container | common,
         )

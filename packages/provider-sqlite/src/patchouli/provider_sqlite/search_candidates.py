@@ -14,7 +14,7 @@ from patchouli.provider import Operator
 from patchouli.provider_sqlite.connection import number_array
 from patchouli.provider_sqlite.index_schema import ENTITY_BITS, documents_of
 from patchouli.provider_sqlite.index_text import Needle, needle_of
-from patchouli.provider_sqlite.search_leaves import match_of
+from patchouli.provider_sqlite.search_leaves import match_of, ranges_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 FEW: Final = 1000  # documents; reading and scoring them takes a few milliseconds
 RAREST: Final = 3  # trigrams asked first; the index walks all that it is asked for
-SAMPLE: Final = 48  # documents with a trigram that say how rare it is
+SAMPLE: Final = 48  # documents that say how many there will be
+SURELY_MANY: Final = 4  # times `FEW`, as a sample promises, are not counted out
 QUESTIONS: Final = 16  # of one kind for one plan; further filters are left to the verification
 
 BY_TEXT: Final = """
@@ -42,7 +43,12 @@ SELECT e.scope_id << {ENTITY_BITS} | e.entity_id AS document_id
 FROM json_each(:types) AS t CROSS JOIN json_each(:ids) AS i
 CROSS JOIN entity AS e ON e.scope_id = :scope AND e.type = t.value AND e.id = i.value"""  # noqa: S608 - of constants
 _SAMPLED: Final = f"SELECT count(*), max(document_id) FROM ({BY_TEXT} LIMIT :sample)"  # noqa: S608 - of constants
-_LISTED: Final = "SELECT group_concat(document_id) FROM ({documents} LIMIT :few)"
+_SPAN: Final = """
+SELECT (SELECT document_id FROM idx.document WHERE document_id >= :first
+        ORDER BY document_id LIMIT 1),
+       (SELECT document_id FROM idx.document WHERE document_id <= :last
+        ORDER BY document_id DESC LIMIT 1)"""
+_LISTED: Final = "SELECT group_concat(document_id) FROM ({documents} LIMIT :limit)"
 
 # What a text loses when the needle is cut out of it, in bytes.
 CUT: Final = "(octet_length({0}) - octet_length(replace({0}, :literal, '')))"
@@ -75,6 +81,7 @@ class Question:
         self.shared: list[SharedFound] = []
         self.can_match = True
         self.leaf_match: str | None = None
+        self._ranges: list[str] = []
         if self._plan.text is not None:
             self.needle = needle_of(self._plan.text)
             self.can_match = self.needle.is_indexable
@@ -86,8 +93,10 @@ class Question:
     def few(self, types: Sequence[str]) -> list[int] | None:
         """Return some documents among which all matches are; None if the index leaves too many."""
         lists: list[set[int]] = []
-        if self.leaf_match is not None:
-            listed = self._listed(BY_LEAVES, {"leaf_match": self.leaf_match})
+        leaf_matches = self._ranges[:QUESTIONS]
+        leaf_matches += [] if self.leaf_match is None else [self.leaf_match]
+        for match in leaf_matches:
+            listed = self._listed(BY_LEAVES, {"leaf_match": match})
             lists += [] if listed is None else [set(listed)]
         needles = [(self.needle, self.shared)] if self.needle is not None else []
         needles += [(needle, self._shared_with(needle)) for needle in self._contained()]
@@ -104,8 +113,10 @@ class Question:
         if by_text is None or not shared:
             return by_text
         ids = number_array([found.shared_id for found in shared])
-        by_shared = self._listed(_BY_SHARED, {"shared": ids})
-        return None if by_shared is None else by_text + by_shared
+        by_shared = self._list(_BY_SHARED, {"shared": ids}, FEW + 1)
+        if len(by_shared) > FEW:
+            return None
+        return by_text + by_shared
 
     def _listed_by_text(self, needle: Needle) -> list[int] | None:
         """Return the documents that may hold the needle; None if many.
@@ -146,6 +157,8 @@ class Question:
                 self.can_match = self.can_match and match != ""
                 matches += [match] if match else []
         self.leaf_match = " AND ".join(matches) or None
+        self._ranges = ranges_of(self._connection, self._plan.filters)
+        self.can_match = self.can_match and "" not in self._ranges
 
     def _contained(self) -> list[Needle]:
         """Return what must occur in a leaf because a filter asks for a string that contains it.
@@ -174,18 +187,27 @@ class Question:
         ]
 
     def _listed_by_ids(self, ids: frozenset[str], types: Sequence[str]) -> list[int]:
-        bindings: Bindings = {
-            "types": json.dumps(list(types)),
-            "ids": json.dumps(list(ids)),
-            "few": -1,
-        }
-        listed = self._get(_LISTED.format(documents=_BY_IDS), bindings)
-        return [] if listed is None else [int(number) for number in listed.split(",")]
+        bindings: Bindings = {"types": json.dumps(list(types)), "ids": json.dumps(list(ids))}
+        return self._list(_BY_IDS, bindings, -1)
 
     def _listed(self, documents: str, bindings: Bindings) -> list[int] | None:
-        listed = self._get(_LISTED.format(documents=documents), bindings | {"few": FEW + 1})
-        numbers = [] if listed is None else [int(number) for number in listed.split(",")]
+        """Return what a question leaves, None if many.
+
+        The index answers in the order of the numbers. So a few answers say how close they lie, and
+        whether it is worth having all of them.
+        """
+        numbers = self._list(documents, bindings, SAMPLE + 1)
+        if len(numbers) > SAMPLE:
+            first, last = self._connection.execute(_SPAN, self.scope).fetchone()
+            if len(numbers) * (last - first) > SURELY_MANY * FEW * (numbers[-1] - first + 1):
+                return None
+            numbers = self._list(documents, bindings, FEW + 1)
         return None if len(numbers) > FEW else numbers
+
+    def _list(self, documents: str, bindings: Bindings, limit: int) -> list[int]:
+        sql = _LISTED.format(documents=documents)
+        listed = self._get(sql, bindings | {"limit": limit})
+        return [] if listed is None else [int(number) for number in listed.split(",")]
 
     def _get(self, sql: str, bindings: Bindings) -> str | None:
         return self._connection.execute(sql, self.scope | bindings).get

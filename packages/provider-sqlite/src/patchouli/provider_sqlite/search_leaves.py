@@ -1,22 +1,35 @@
-"""Equality asked of the token index."""
+"""Equality, and ranges of numbers, asked of the token index."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
+from patchouli.provider import Operator
 from patchouli.provider_sqlite.index_leaves import (
     SEPARATOR,
     as_element,
     leaves_asked,
     places_of,
 )
+from patchouli.provider_sqlite.index_numbers import as_double, range_tokens
 from patchouli.provider_sqlite.index_terms import find_prefix
 from patchouli.provider_sqlite.index_text import NUL
 
 if TYPE_CHECKING:
-    from patchouli.provider import Filter
+    from collections.abc import Sequence
+
+    from patchouli.provider import Filter, Json
     from patchouli.provider_sqlite.connection import Connection
+
+_SIDES: Final = {
+    Operator.GREATER: True,
+    Operator.GREATER_OR_EQUAL: True,
+    Operator.LESS: False,
+    Operator.LESS_OR_EQUAL: False,
+}
+"""Whether an operator bounds a range from below."""
 
 
 def match_of(connection: Connection, filter_: Filter, *, is_element: bool) -> str | None:
@@ -36,6 +49,46 @@ def match_of(connection: Connection, filter_: Filter, *, is_element: bool) -> st
         if question is not None:
             alternatives.append(question)
     return f"({' OR '.join(alternatives)})" if alternatives else ""
+
+
+def ranges_of(connection: Connection, filters: Sequence[Filter]) -> list[str]:
+    """Return questions for documents with a number in each range that the filters describe.
+
+    Bounds of one pointer are taken together. An empty question means that no document can match; a
+    range for which the index has no question is left out.
+    """
+    bounds: dict[str, tuple[float, float]] = {}
+    for filter_ in filters:
+        side = _SIDES.get(filter_.operator)
+        if side is None:
+            continue
+        operand: Json = json.loads(filter_.operand_json)
+        if isinstance(operand, bool) or not isinstance(operand, int | float):
+            continue
+        low, high = bounds.get(filter_.pointer, (-math.inf, math.inf))
+        near = as_double(operand)
+        bounds[filter_.pointer] = (max(low, near), high) if side else (low, min(high, near))
+    questions: list[str] = []
+    for pointer, (low, high) in bounds.items():
+        question = _within(connection, pointer, low, high)
+        if question is not None:
+            questions.append(question)
+    return questions
+
+
+def _within(connection: Connection, pointer: str, low: float, high: float) -> str | None:
+    places = places_of(pointer)
+    if not places:
+        return None
+    tokens: list[str] = []
+    for place in places:
+        prefix = find_prefix(connection, as_element(place))
+        if prefix is not None:
+            cells = range_tokens(prefix, low, high)
+            if cells is None:
+                return None
+            tokens += cells
+    return f"({' OR '.join(map(_quote, tokens))})" if tokens else ""
 
 
 def _all_of(connection: Connection, place: str, operand: list[tuple[str, list[str]]]) -> str | None:

@@ -25,8 +25,9 @@ FROM document d JOIN shelf s USING (shelf_id) JOIN shared h USING (shared_id)
 """
 _ASIDE: Final = "SELECT scope_id, entity_id FROM aside"
 _TOKENS: Final = """
-SELECT p.place || substr(v.term, instr(v.term, '=')), v.doc
-FROM temp.leaf_index v JOIN place p ON p.place_id = substr(v.term, 1, instr(v.term, '=') - 1)
+SELECT p.place || ltrim(v.term, '0123456789'), v.doc
+FROM temp.leaf_index v JOIN place p ON p.place_id
+    = substr(v.term, 1, length(v.term) - length(ltrim(v.term, '0123456789')))
 """
 _TRIGRAMS: Final = (
     ("text_index", "SELECT document_id, text FROM document"),
