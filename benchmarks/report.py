@@ -95,4 +95,5 @@ def machine() -> dict[str, str]:
         "memory": f"{memory} GiB",
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
+        "load average at the end": f"{os.getloadavg()[1]:.1f} (5 minutes, the run included)",
     }
