@@ -15,6 +15,7 @@ from patchouli.protocol import (
     STATUS,
     SUBSCRIBE,
 )
+from patchouli.provider_sqlite.testing import check_truth, read_contents
 from patchouli.server.testing import Peer
 
 from tests.crash.account import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from patchouli.provider import EntityKey
     from patchouli.provider_sqlite.testing import Contents
 
     from tests.crash.account import Account
@@ -127,35 +129,32 @@ def check_heads(log: Iterable[Told], heads: Heads) -> None:
         assert found == sorted(told.heads), f"{key} has the heads {found}, its change {told}"
 
 
-def check_contents(account: Account, contents: Contents) -> None:
-    """Return if every version that anybody was told or shown is stored, and led to a head.
+def check_database(database: Path, account: Account) -> Contents:
+    """Return what a database at rest holds, if that is what the account allows.
 
     Raises:
-        AssertionError: One is missing, has another value, or is neither a head nor the ancestor of
-            one.
+        AssertionError: It is not.
     """
-    stored = {
-        Key(json.loads(key.scope)["user_id"], key.type, key.id): versions
-        for key, versions in contents.versions.items()
-    }
-    for attempt in account.told:
-        if attempt.version is None:
-            continue
-        version = stored.get(attempt.key, {}).get(attempt.version)
-        assert version is not None, f"the version of {attempt} is not stored"
-        value = None if version.value_json is None else json.loads(version.value_json)
-        assert value == attempt.value, f"{attempt} was told another value than {value}"
-    for key, version in account.seen:
-        assert version in stored.get(key, {}), f"version {version} of {key} was read and is gone"
-    for key, versions in stored.items():
-        reached: set[str] = set()
-        waiting = [version for version, found in versions.items() if found.is_head]
-        while waiting:
-            version = waiting.pop()
-            if version not in reached:
-                reached.add(version)
-                waiting.extend(versions[version].parents)
-        assert reached == versions.keys(), f"{key}: {versions.keys() - reached} led to no head"
+    check_truth(database)
+    contents = read_contents(database)
+    log = [
+        Told(
+            cursor=str(change.cursor),
+            attempt=json.loads(change.event_meta_json)["attempt"],
+            key=_key_of(change.key),
+            kind=change.kind,
+            heads=change.heads,
+        )
+        for change in contents.changes
+    ]
+    check_log(account, log)
+    newest = {told.key: told for told in log}
+    for entity, versions in contents.versions.items():
+        heads = sorted(version for version, found in versions.items() if found.is_head)
+        assert heads == sorted(newest.pop(_key_of(entity)).heads)
+    assert not newest, "an entity is there if it was changed"
+    _check_versions(account, contents)
+    return contents
 
 
 async def check_daemon(
@@ -259,6 +258,29 @@ async def mark(endpoint: Path, account: Account, user: str) -> Attempt:
     return attempt
 
 
+def _check_versions(account: Account, contents: Contents) -> None:
+    """Return if every version that anybody was told or shown is stored, and led to a head."""
+    stored = {_key_of(key): versions for key, versions in contents.versions.items()}
+    for attempt in account.told:
+        if attempt.version is None:
+            continue
+        version = stored.get(attempt.key, {}).get(attempt.version)
+        assert version is not None, f"the version of {attempt} is not stored"
+        value = None if version.value_json is None else json.loads(version.value_json)
+        assert value == attempt.value, f"{attempt} was told another value than {value}"
+    for key, version in account.seen:
+        assert version in stored.get(key, {}), f"version {version} of {key} was read and is gone"
+    for key, versions in stored.items():
+        reached: set[str] = set()
+        waiting = [version for version, found in versions.items() if found.is_head]
+        while waiting:
+            version = waiting.pop()
+            if version not in reached:
+                reached.add(version)
+                waiting.extend(versions[version].parents)
+        assert reached == versions.keys(), f"{key}: {versions.keys() - reached} led to no head"
+
+
 def _check_order(account: Account, log: Sequence[Told]) -> None:
     """Return if what was answered before another mutation was sent stands before it in the log."""
     position = {told.attempt: told.position for told in log}
@@ -342,6 +364,10 @@ def _told(user: str, message: dict[str, Any]) -> Told:
         kind=change["kind"],
         heads=tuple(change["head_versions"]),
     )
+
+
+def _key_of(entity: EntityKey) -> Key:
+    return Key(json.loads(entity.scope)["user_id"], entity.type, entity.id)
 
 
 def _key(user: str, ref: dict[str, str]) -> Key:

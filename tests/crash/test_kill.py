@@ -1,15 +1,13 @@
 """Kill -9 in the middle of 64 writing connections: nothing acknowledged is lost, nothing is twice.
 
-The rounds follow each other on one home, so later ones also recover what earlier ones left. How
-many there are says PATCHOULI_CRASH_ROUNDS; PATCHOULI_CRASH_SEED repeats a run as far as the machine
-lets it: it fixes what is written and after how many answers the kill comes.
+The rounds follow each other on one home, so later ones also recover what earlier ones left; after
+some of them another home begins.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import signal
 import threading
@@ -17,17 +15,19 @@ from random import Random  # noqa: TID251 - seeded, and the seed is printed
 from typing import TYPE_CHECKING
 
 import pytest
-from patchouli.provider_sqlite.testing import check_index, check_truth, read_contents
+from patchouli.provider_sqlite.testing import check_index
 from patchouli.server.testing import DaemonProcess
 
 from tests.crash.account import USERS, Account, create_counted_home
 from tests.crash.audit import (
     Follower,
-    check_contents,
     check_daemon,
+    check_database,
     read_log,
     read_status,
 )
+from tests.crash.extent import ROUNDS, SEED, say_seed
+from tests.crash.uploading import check_uploads, upload_until_cut_off
 from tests.crash.writing import connect_writers
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
     from tests.crash.audit import Told
 
-ROUNDS = int(os.environ.get("PATCHOULI_CRASH_ROUNDS", "3"))
-SEED = int(os.environ.get("PATCHOULI_CRASH_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
+ROUNDS_OF_A_HOME = 10
 MOST_ANSWERS = 4000
 OLDER_WORDS = 200  # of earlier rounds that are looked for again
 
@@ -45,19 +44,27 @@ OLDER_WORDS = 200  # of earlier rounds that are looked for again
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 60 * ROUNDS)
 async def test_a_kill_while_many_write_loses_nothing_and_doubles_nothing(folder: Path) -> None:
-    print(f"PATCHOULI_CRASH_SEED={SEED}")  # noqa: T201 - to repeat a failure
+    say_seed()
     chance = Random(SEED)  # noqa: S311 - see above
-    home = create_counted_home(folder / "home")
+    for first in range(0, ROUNDS, ROUNDS_OF_A_HOME):
+        home = create_counted_home(folder / f"home-{first}")
+        await kill_again_and_again(
+            home, chance, range(first, min(ROUNDS, first + ROUNDS_OF_A_HOME))
+        )
+        shutil.rmtree(home)
+
+
+async def kill_again_and_again(home: Path, chance: Random, rounds: range) -> None:
     account = Account()
     followers = [Follower(user) for user in USERS]
-    for number in range(ROUNDS):
+    for number in rounds:
         before = len(account.attempts)
         daemon = DaemonProcess(home)
         daemon.start()
         await write_until_killed(daemon, account, followers, chance)
         if chance.random() < 0.3:
             kill_at_start(home, chance.random() * 0.4)
-        generation = check_files(home, folder / f"killed-{number}", account)
+        generation = check_files(home, home.with_name(f"killed-{number}"), account)
         with daemon:
             status = await read_status(daemon.endpoint)
             assert status["recovered_after_unclean_shutdown"] is True
@@ -67,16 +74,18 @@ async def test_a_kill_while_many_write_loses_nothing_and_doubles_nothing(folder:
             log = await check_daemon(
                 daemon.endpoint, account, attempts=[*sample, *account.attempts[before:]]
             )
+            await check_uploads(daemon.endpoint, account)
+            assert not list((home / "data" / "artifacts" / "uploads").iterdir())
             for follower in followers:
                 await catch_up(daemon.endpoint, follower, log)
         report(number, account, before)
-    check_truth(home / "data" / "patchouli.db")
+    check_database(home / "data" / "patchouli.db", account)
 
 
 async def write_until_killed(
     daemon: DaemonProcess, account: Account, followers: Sequence[Follower], chance: Random
 ) -> None:
-    """Let many write and four follow, and kill the daemon at some moment after some answer."""
+    """Let many write, one upload and four follow; kill the daemon a moment after some answer."""
     answers_left = chance.randrange(1, MOST_ANSWERS)
     killer = threading.Timer(chance.random() * 0.02, daemon.process.kill)
 
@@ -88,7 +97,8 @@ async def write_until_killed(
 
     following = [asyncio.ensure_future(follower.follow(daemon.endpoint)) for follower in followers]
     writers = await connect_writers(daemon.endpoint, account, chance, on_told=count)
-    await asyncio.gather(*(writer.lost for writer in writers), *following)
+    uploading = upload_until_cut_off(daemon.endpoint, account)
+    await asyncio.gather(*(writer.lost for writer in writers), *following, uploading)
     assert answers_left <= 0, "the daemon ended before it was killed"
     daemon.kill()
 
@@ -110,9 +120,7 @@ def check_files(home: Path, copy: Path, account: Account) -> int:
     shutil.copytree(home / "data", copy)
     database = copy / "patchouli.db"
     try:
-        check_truth(database)
-        contents = read_contents(database)
-        check_contents(account, contents)
+        contents = check_database(database, account)
         assert contents.is_running, "the run is recorded as not ended"
         check_index(database, copy / "rebuilt")
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from contextlib import AsyncExitStack
 from random import Random  # noqa: TID251 - seeded, and the seed is printed
@@ -11,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.protocol import CREATE, READ, STATUS, SUBSCRIBE, SUBSCRIPTION_CLOSED
-from patchouli.provider_sqlite.testing import check_index, check_truth, read_contents
+from patchouli.provider_sqlite.testing import check_index, check_truth
 from patchouli.server.testing import DaemonProcess, Peer
 
 from tests.crash.account import USERS, Account, create_counted_home, meta_of
-from tests.crash.audit import check_contents, check_daemon, read_status
+from tests.crash.audit import check_daemon, check_database, read_status
+from tests.crash.extent import ROUNDS, SEED, say_seed
 from tests.crash.writing import connect_writers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROUNDS = int(os.environ.get("PATCHOULI_CRASH_ROUNDS", "3"))
-SEED = int(os.environ.get("PATCHOULI_CRASH_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
 MOST_ANSWERS = 3000
 EMPTY: dict[str, Any] = {"meta": {}, "data": {}}
 
@@ -30,7 +28,7 @@ EMPTY: dict[str, Any] = {"meta": {}, "data": {}}
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 60 * ROUNDS)
 async def test_a_stop_while_many_write_tells_the_truth_and_is_clean(folder: Path) -> None:
-    print(f"PATCHOULI_CRASH_SEED={SEED}")  # noqa: T201 - to repeat a failure
+    say_seed()
     chance = Random(SEED)  # noqa: S311 - see above
     home = create_counted_home(folder / "home")
     database = home / "data" / "patchouli.db"
@@ -43,10 +41,7 @@ async def test_a_stop_while_many_write_tells_the_truth_and_is_clean(folder: Path
             await write_until_stopped(daemon, account, chance)
             assert daemon.wait() == 0
             assert daemon.output[-1].startswith("warning: "), "a stop is nothing to speak of"
-        check_truth(database)
-        contents = read_contents(database)
-        assert not contents.is_running
-        check_contents(account, contents)
+        assert not check_database(database, account).is_running
         check_index(database, folder / f"rebuilt-{number}")
         with DaemonProcess(home) as again:
             status = await read_status(again.endpoint)

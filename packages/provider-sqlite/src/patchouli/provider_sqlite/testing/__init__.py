@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from patchouli.provider_sqlite.testing.contents import (
     Contents,
+    StoredChange,
     StoredVersion,
     read_contents,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "DiskCall",
     "FaultyDisk",
     "ForgetfulDisk",
+    "StoredChange",
     "StoredVersion",
     "check_index",
     "check_truth",

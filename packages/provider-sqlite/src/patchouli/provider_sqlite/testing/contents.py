@@ -23,6 +23,11 @@ SELECT s.text, e.type, e.id, v.version, v.parents, v.value, v.superseded_cursor 
 FROM version v JOIN entity e USING (entity_id) JOIN scope s USING (scope_id)
 WHERE v.unit_id IS NULL
 """
+_CHANGES: Final = """
+SELECT c.cursor, s.text, e.type, e.id, c.kind, c.heads, c.event_meta
+FROM change c JOIN entity e USING (entity_id) JOIN scope s ON s.scope_id = c.scope_id
+ORDER BY c.cursor
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +40,25 @@ class StoredVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredChange:
+    """A change as it stands in the log."""
+
+    cursor: int
+    key: EntityKey
+    kind: str
+    heads: tuple[str, ...]
+    event_meta_json: str
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
-    """A database: its versions by entity and id."""
+    """A database: its versions by entity and id, and its changes in order."""
 
     generation: int
     is_running: bool
     incarnation: str
     versions: dict[EntityKey, dict[str, StoredVersion]]
+    changes: tuple[StoredChange, ...]
 
 
 def read_contents(path: Path) -> Contents:
@@ -59,6 +76,16 @@ def read_contents(path: Path) -> Contents:
             if version in of_entity:
                 raise AssertionError(f"version {version} is stored twice")
             of_entity[version] = StoredVersion(tuple(json.loads(parents)), value, bool(is_head))
-        return Contents(generation, bool(running), incarnation, versions)
+        changes = tuple(
+            StoredChange(
+                cursor,
+                EntityKey(ScopeText(scope), type_, id_),
+                kind,
+                tuple(json.loads(heads)),
+                meta,
+            )
+            for cursor, scope, type_, id_, kind, heads, meta in connection.execute(_CHANGES)
+        )
+        return Contents(generation, bool(running), incarnation, versions, changes)
     finally:
         connection.close()
