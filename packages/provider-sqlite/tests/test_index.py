@@ -403,3 +403,22 @@ def test_a_rested_index_is_merged(library: Library) -> None:
     with closing(apsw.Connection(str(index_path(library.truth)))) as connection:
         segments = connection.execute("SELECT count(DISTINCT segid) FROM text_index_idx").get
     assert segments < 8
+
+
+def test_the_log_of_the_index_is_emptied_when_readers_let_it_grow(library: Library) -> None:
+    limits = IndexLimits(batch_changes=20, log_bytes=200_000)
+    store = IndexStore.build(library.truth, limits, Disk())
+    log = index_path(library.truth).with_name("db-index-wal")
+    with closing(apsw.Connection(str(index_path(library.truth)))) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        fill(library, 60)
+        while any((store.catch_up(), store.build_on())):
+            pass
+        assert log.stat().st_size > 200_000
+        reader.execute("ROLLBACK")
+
+        store.bound_log()
+
+        assert log.stat().st_size == 0
+    store.close()

@@ -167,12 +167,11 @@ class Corpus:
 
     def plan(self, stored: Sequence[Json]) -> RetrievePlan:
         text = self.needle(stored) if self._chance.random() < 0.6 else None
-        orders = [order for order in Order if text is not None or order is not Order.RELEVANCE]
         return plan_of(
             self._chance.choice(SCOPES),
             text=text,
             filters=tuple(self.filter(stored) for _ in range(self._chance.choice((0, 0, 1, 1, 2)))),
-            order=self._chance.choice(orders),
+            order=self._chance.choice(list(Order)),
             limit=self._chance.randint(1, 5),
             types=self._chance.choice((None, TYPES, ("knowledge",), ("artifact", "relation"))),
             ids=self._chance.choice((None, None, None, frozenset({"a", "10", "é\x00", "zz"}))),

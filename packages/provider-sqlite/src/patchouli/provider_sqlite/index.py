@@ -285,6 +285,7 @@ class Index:
         taken = time.monotonic() - started
         changes = store.state.watermark - watermark
         is_building = store.build_on()
+        store.bound_log()
         with self._changed:
             if changes >= self._limits.batch_changes // 2:  # a small batch says little about a rate
                 self._seconds_per_change = taken / changes

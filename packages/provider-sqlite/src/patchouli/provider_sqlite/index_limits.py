@@ -16,6 +16,8 @@ class IndexLimits:
         From half of it on they are slowed down, the more the closer it is, to what the index keeps
         up with: a steady pace, not one that stops and goes.
     settle_seconds: Rest without changes after which the index merges what many small batches left.
+    log_bytes: Length of the write-ahead log of the index at which it is emptied, waiting for
+        readers that still need it; usually it begins anew by itself.
     retry_seconds: Pause after the disk refused; doubled each time up to a minute.
     """
 
@@ -24,4 +26,5 @@ class IndexLimits:
     gather_seconds: float = 0.2
     tail_changes: int = 4096
     settle_seconds: float = 2.0
+    log_bytes: int = 64 * 1024 * 1024
     retry_seconds: float = 1.0

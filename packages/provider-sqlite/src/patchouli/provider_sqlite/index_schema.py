@@ -154,7 +154,7 @@ def documents_of(scope_id: int) -> tuple[int, int]:
 
 def create(connection: Connection, state: State) -> None:
     """Create the tables in an empty file, in one transaction."""
-    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("BEGIN")  # not IMMEDIATE, which would lock the attached truth as well
     for statement in STATEMENTS:
         connection.execute(statement)
     connection.execute("INSERT INTO state VALUES (1, ?, ?, ?, ?, ?, ?)", (LAYOUT, ENGINE, *state))

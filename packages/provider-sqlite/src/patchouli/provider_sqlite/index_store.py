@@ -13,6 +13,7 @@ say what that snapshot says, and moves the state of the index with them:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Final, Self, cast
 
@@ -77,7 +78,10 @@ def index_path(truth: Path) -> Path:
 class IndexStore:
     """The write connection of an index, with the truth attached for reading."""
 
-    def __init__(self, connection: Connection, state: State, limits: IndexLimits) -> None:
+    def __init__(
+        self, path: Path, connection: Connection, state: State, limits: IndexLimits
+    ) -> None:
+        self._log = path.with_name(path.name + "-wal")
         self._connection = connection
         self._batches = Batches(connection)
         self._limits = limits
@@ -94,7 +98,7 @@ class IndexStore:
             connection = _connect(path, truth, disk)
             state = read_state(connection, "main")
             if state is not None and _continues(connection, state):
-                return cls(connection, state, limits)
+                return cls(path, connection, state, limits)
         except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError):
             pass
         except BaseException:
@@ -123,7 +127,7 @@ class IndexStore:
             create(connection, state)
             for table in FULL_TEXT_TABLES:
                 _configure(connection, table)
-            return cls(connection, state, limits)
+            return cls(path, connection, state, limits)
         except BaseException:
             connection.close()
             raise
@@ -185,8 +189,18 @@ class IndexStore:
         return frontier
 
     def checkpoint(self) -> None:
-        """Move the log of the index into its file."""
+        """Move the log of the index into its file, as far as readers let it."""
         self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def bound_log(self) -> None:
+        """Empty the log if it has grown past its bound because there always was a reader."""
+        try:
+            size = self._log.stat().st_size
+        except FileNotFoundError:
+            return
+        if size > self._limits.log_bytes:
+            with contextlib.suppress(apsw.BusyError):  # it is tried again after the next step
+                self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def close(self) -> None:
         """Close the connection; the last one to be closed removes the log."""

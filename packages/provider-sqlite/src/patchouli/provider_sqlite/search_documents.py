@@ -129,7 +129,7 @@ def find_documents(snapshot: Snapshot, wanted: Wanted) -> Iterator[Found]:
     search = _Search(snapshot, wanted, question, shelves)
     if few is not None:
         return search.among(few) if few else iter(())
-    if wanted.plan.order is not Order.RELEVANCE:
+    if search.order is not Order.RELEVANCE:
         return search.in_order()
     if question.needle is not None and question.shared:
         with_text = question.few_by_text(question.needle)
@@ -151,6 +151,9 @@ class _Search:
         self._connection = snapshot.connection
         self._wanted = wanted
         self._plan = plan = wanted.plan
+        # Without text every score is 0, and relevance is decided by what comes after it.
+        is_scored = plan.text is not None or plan.order is not Order.RELEVANCE
+        self.order = plan.order if is_scored else Order.NEWEST
         self._question = question
         self._shelves = shelves
         self._conditions, filters = search_filters.conditions(plan.filters, "e.value")
@@ -222,7 +225,7 @@ class _Search:
 
     def _sorted(self, source: str, bindings: Bindings, conditions: str = "") -> Iterator[Found]:
         """Return the matches among the documents of `source`, in order."""
-        order = self._plan.order
+        order = self.order
         bound = self._bindings | bindings | self._after_page()
         limit = self._plan.limit + 1
         after = "" if self._plan.after is None else f"AND {_AFTER[order]}"
@@ -265,7 +268,7 @@ class _Search:
 
     def _shelf(self, shelf_id: int, type_: str) -> Iterator[Found]:
         """Return the matches of one type, read in the order of the plan."""
-        order = self._plan.order
+        order = self.order
         is_by_time = order in {Order.NEWEST, Order.OLDEST}
         is_down = order in {Order.NEWEST, Order.ID_DESCENDING}
         conditions = self._conditions
@@ -294,7 +297,7 @@ class _Search:
     def _first_time(self, type_: str) -> Bindings:
         """Return after which time and id a type continues; all ids are greater than ''."""
         after = self._plan.after
-        is_down = self._plan.order is Order.NEWEST
+        is_down = self.order is Order.NEWEST
         if after is None:
             return {"time": INTEGER_MAX if is_down else -1, "id": ""}
         time = after.recorded_at_unix_ms
@@ -307,7 +310,7 @@ class _Search:
     def _first_id(self, type_: str) -> Bindings:
         """Return after which id a type continues, and whether with that id itself."""
         after = self._plan.after
-        is_down = self._plan.order is Order.ID_DESCENDING
+        is_down = self.order is Order.ID_DESCENDING
         if after is None:
             return {"id": _AFTER_ALL_IDS if is_down else "", "is_included": 1}
         is_included = type_ < after.type if is_down else type_ > after.type
