@@ -352,6 +352,7 @@ async def test_a_power_loss_after_a_kill_at_any_sync_loses_nothing_acknowledged(
         async with machine_at(case, files, account) as machine:
             await machine.create(Key("noor", "memo", "m-1"))
             await machine.upload(Key("noor", "artifact", "a-1"), b"one")
+            await machine.upload(Key("mira", "artifact", "a-2"), b"one")
         check_stored(machine.images[-1])
 
         files.close()
