@@ -1,7 +1,7 @@
 """A retrieval: one page of the entities that match, from one pair of snapshots.
 
     index  ─▶ documents, already in order, a few at a time      (search_documents.py)
-    truth  ─▶ fresh entities, all that match, sorted here       (search_fresh.py)
+    truth  ─▶ fresh entities, those of them that match          (search_fresh.py)
                      merged ─▶ heads from the truth ─▶ page
 
 Both sources obey `patchouli.provider.matching`. The index only decides how much is looked at.
@@ -86,10 +86,9 @@ def _page(snapshot: Snapshot, wanted: Wanted) -> Page:
 
 
 def _merged(snapshot: Snapshot, wanted: Wanted) -> Iterator[Found]:
-    fresh = [found for found in find_fresh(snapshot, wanted) if wanted.is_after(found)]
-    fresh.sort(reverse=wanted.is_descending)
+    fresh = find_fresh(snapshot, wanted)
     if not snapshot.has_index:
-        return iter(fresh)
+        return fresh
     return heapq.merge(fresh, find_documents(snapshot, wanted), reverse=wanted.is_descending)
 
 

@@ -32,6 +32,7 @@ from patchouli.provider_sqlite.search_candidates import (
     Question,
     SharedFound,
 )
+from patchouli.provider_sqlite.search_order import AFTER, ORDER, bindings_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,23 +51,6 @@ _AFTER_ALL_IDS: Final = b""  # SQLite orders a BLOB after every TEXT
 _SHELVES: Final = "SELECT shelf_id, type FROM idx.shelf WHERE scope_id = ? ORDER BY type"
 _VALUE: Final = "SELECT value FROM entity WHERE entity_id = ?"
 _TRUTH: Final = f"CROSS JOIN entity AS e ON e.entity_id = d.document_id & {ENTITY_MASK}"
-
-_SCORE: Final = "covered * 1.0 / total"
-_ORDER: Final[dict[Order, str]] = {
-    Order.RELEVANCE: f"{_SCORE} DESC, recorded_at DESC, type, id",
-    Order.NEWEST: "recorded_at DESC, type, id",
-    Order.OLDEST: "recorded_at, type, id",
-    Order.ID_ASCENDING: "id, type",
-    Order.ID_DESCENDING: "id DESC, type DESC",
-}
-_AFTER: Final[dict[Order, str]] = {
-    Order.RELEVANCE: f"""({_SCORE} < :score OR ({_SCORE} = :score
-        AND (recorded_at < :time OR (recorded_at = :time AND (type, id) > (:type, :id)))))""",
-    Order.NEWEST: "(recorded_at < :time OR (recorded_at = :time AND (type, id) > (:type, :id)))",
-    Order.OLDEST: "(recorded_at > :time OR (recorded_at = :time AND (type, id) > (:type, :id)))",
-    Order.ID_ASCENDING: "(id, type) > (:id, :type)",
-    Order.ID_DESCENDING: "(id, type) < (:id, :type)",
-}
 
 # LIMIT -1 OFFSET 0 keeps SQLite from folding the inner query into the outer one, which would count
 # the needle once for each place where `covered` is mentioned.
@@ -129,7 +113,7 @@ def find_documents(snapshot: Snapshot, wanted: Wanted) -> Iterator[Found]:
     search = _Search(snapshot, wanted, question, shelves)
     if few is not None:
         return search.among(few) if few else iter(())
-    if search.order is not Order.RELEVANCE:
+    if wanted.plan.order is not Order.RELEVANCE:
         return search.in_order()
     if question.needle is not None and question.shared:
         with_text = question.few_by_text(question.needle)
@@ -151,9 +135,6 @@ class _Search:
         self._connection = snapshot.connection
         self._wanted = wanted
         self._plan = plan = wanted.plan
-        # Without text every score is 0, and relevance is decided by what comes after it.
-        is_scored = plan.text is not None or plan.order is not Order.RELEVANCE
-        self.order = plan.order if is_scored else Order.NEWEST
         self._question = question
         self._shelves = shelves
         self._conditions, filters = search_filters.conditions(plan.filters, "e.value")
@@ -225,10 +206,10 @@ class _Search:
 
     def _sorted(self, source: str, bindings: Bindings, conditions: str = "") -> Iterator[Found]:
         """Return the matches among the documents of `source`, in order."""
-        order = self.order
-        bound = self._bindings | bindings | self._after_page()
+        order = self._plan.order
+        bound = self._bindings | bindings | bindings_after(self._plan.after)
         limit = self._plan.limit + 1
-        after = "" if self._plan.after is None else f"AND {_AFTER[order]}"
+        after = "" if self._plan.after is None else f"AND {AFTER[order]}"
         while True:
             sql = _SORTED.format(
                 covered=self._covered,
@@ -236,19 +217,19 @@ class _Search:
                 truth=self._truth,
                 conditions=self._conditions + conditions,
                 after=after,
-                order=_ORDER[order],
+                order=ORDER[order],
             )
             rows = self._rows(sql, bound | {"limit": limit})
             yield from self._verified(rows)
             if len(rows) < limit:
                 return
-            after = f"AND {_AFTER[order]}"
+            after = f"AND {AFTER[order]}"
             bound |= self._after_row(rows[-1])
             limit = min(2 * limit, LONGEST_FETCH)
 
     def _sharing(self, shared: SharedFound, few: Array) -> Iterator[Found]:
         """Return the matches that share these leaves, but for `few`, the shortest first."""
-        bound = self._bindings | self._after_page()
+        bound = self._bindings | bindings_after(self._plan.after)
         bound |= {"few": few, "shared_id": shared.shared_id, "covered": shared.covered}
         bound["least_total"] = 0
         after = "" if self._plan.after is None else _AFTER_LENGTH
@@ -268,7 +249,7 @@ class _Search:
 
     def _shelf(self, shelf_id: int, type_: str) -> Iterator[Found]:
         """Return the matches of one type, read in the order of the plan."""
-        order = self.order
+        order = self._plan.order
         is_by_time = order in {Order.NEWEST, Order.OLDEST}
         is_down = order in {Order.NEWEST, Order.ID_DESCENDING}
         conditions = self._conditions
@@ -297,7 +278,7 @@ class _Search:
     def _first_time(self, type_: str) -> Bindings:
         """Return after which time and id a type continues; all ids are greater than ''."""
         after = self._plan.after
-        is_down = self.order is Order.NEWEST
+        is_down = self._plan.order is Order.NEWEST
         if after is None:
             return {"time": INTEGER_MAX if is_down else -1, "id": ""}
         time = after.recorded_at_unix_ms
@@ -310,31 +291,14 @@ class _Search:
     def _first_id(self, type_: str) -> Bindings:
         """Return after which id a type continues, and whether with that id itself."""
         after = self._plan.after
-        is_down = self.order is Order.ID_DESCENDING
+        is_down = self._plan.order is Order.ID_DESCENDING
         if after is None:
             return {"id": _AFTER_ALL_IDS if is_down else "", "is_included": 1}
         is_included = type_ < after.type if is_down else type_ > after.type
         return {"id": after.id, "is_included": int(is_included)}
 
-    def _after_page(self) -> Bindings:
-        after = self._plan.after
-        if after is None:
-            return {}
-        return {
-            "score": after.score,
-            "time": after.recorded_at_unix_ms,
-            "type": after.type,
-            "id": after.id,
-        }
-
     def _after_row(self, row: Row) -> Bindings:
-        found = self._found(row)
-        return {
-            "score": found.score,
-            "time": found.recorded_at,
-            "type": found.type,
-            "id": found.id,
-        }
+        return bindings_after(self._found(row).position)
 
     def _rows(self, sql: str, bindings: Bindings) -> list[Row]:
         return self._connection.execute(sql, bindings).fetchall()

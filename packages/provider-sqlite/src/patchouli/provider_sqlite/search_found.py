@@ -23,6 +23,13 @@ class Found(NamedTuple):
     score: float
     recorded_at: int
 
+    @property
+    def position(self) -> Position:
+        """Where the entity stands, for what comes after it."""
+        return Position(
+            score=self.score, recorded_at_unix_ms=self.recorded_at, type=self.type, id=self.id
+        )
+
 
 class Wanted:
     """A plan, with what every source asks of it prepared once."""

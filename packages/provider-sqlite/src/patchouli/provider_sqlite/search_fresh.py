@@ -7,27 +7,35 @@ of some thousand changes costs a retrieval a few milliseconds. What passes is de
 
 from __future__ import annotations
 
+import heapq
 import json
 from typing import TYPE_CHECKING, Final
 
-from patchouli.provider import fold, holds, text_score
+from patchouli.provider import Order, fold, holds, text_score
 from patchouli.provider_sqlite import search_filters
 from patchouli.provider_sqlite.connection import number_array
 from patchouli.provider_sqlite.search_found import Found, Wanted
+from patchouli.provider_sqlite.search_order import AFTER, ORDER, bindings_after
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from patchouli.provider_sqlite.search_filters import Bindings
     from patchouli.provider_sqlite.search_snapshot import Snapshot
 
-FETCHED: Final = 256  # rows held at once; between two fetches others may have the interpreter
+LONGEST_FETCH: Final = 512  # rows asked for at once when a page turns out to need many
 
-_ENTITIES: Final = """
-SELECT e.entity_id, e.type, e.id, e.head_count, e.recorded_at, {value}
+_SINGLE: Final = """
+SELECT e.entity_id, e.type AS type, e.id AS id, e.recorded_at AS recorded_at, {value}
 FROM carray(:fresh) AS f CROSS JOIN entity AS e ON e.entity_id = f.value
-WHERE e.head_count > 1 OR (e.head_count = 1 AND e.state = 0{condition})
-"""
+WHERE e.head_count = 1 AND e.state = 0{restriction}{condition}"""
+_IN_ORDER: Final = "{single}{after} ORDER BY {order} LIMIT :limit"
+_SEVERAL: Final = """
+SELECT e.entity_id, e.type, e.id
+FROM carray(:fresh) AS f CROSS JOIN entity AS e ON e.entity_id = f.value
+WHERE e.head_count > 1{restriction}"""
+_OF_TYPES: Final = " AND e.type IN (SELECT value FROM json_each(:types))"
+_OF_IDS: Final = " AND e.id IN (SELECT value FROM json_each(:ids))"
 _HEADS: Final = """
 SELECT recorded_at, value FROM version
 WHERE entity_id = ? AND superseded_cursor IS NULL AND unit_id IS NULL AND state = 0
@@ -41,37 +49,92 @@ _NUMERIC: Final = frozenset(
 )  # of numbers and of what `inf` and `nan` are spelled
 _COMBINING_DOT_ABOVE: Final = "\u0307"
 
+Row = tuple[int, str, str, int, str]
+"""entity_id, type, id, recorded_at, value."""
+
 
 def find_fresh(snapshot: Snapshot, wanted: Wanted) -> Iterator[Found]:
-    """Return the fresh entities that match, in no order, whatever their place on the pages."""
-    plan = wanted.plan
+    """Return the fresh entities that match, in the order of the plan, after the page before."""
     if not snapshot.fresh:
-        return
-    is_plain = plan.text is None and not plan.filters
-    condition, bindings = search_filters.conditions(plan.filters, "e.value")
-    if plan.text is not None:
-        text, needle = text_condition(plan.text)
-        condition += text
-        bindings |= needle
-    sql = _ENTITIES.format(value="NULL" if is_plain else "e.value", condition=condition)
-    rows = snapshot.connection.execute(
-        sql, bindings | {"fresh": number_array(list(snapshot.fresh))}
+        return iter(())
+    search = _Search(snapshot, wanted)
+    if wanted.plan.order is Order.RELEVANCE:
+        found = sorted([*search.single(), *search.several()])
+        return filter(wanted.is_after, found)
+    several = sorted(search.several(), reverse=wanted.is_descending)
+    return heapq.merge(
+        filter(wanted.is_after, several), search.in_order(), reverse=wanted.is_descending
     )
-    for entity_id, type_, id_, head_count, recorded_at, value in rows:
-        if not wanted.admits(type_, id_):
-            continue
-        if head_count == 1:
-            heads = [(recorded_at, value)]
-        else:
-            heads = snapshot.connection.execute(_HEADS, (entity_id,)).fetchall()
-        scored = [
-            (score, at)
-            for at, head in heads
-            if (score := 0.0 if is_plain else matching_score(wanted, head)) is not None
-        ]
-        if scored:
-            score = max(score for score, _ in scored)
-            yield wanted.found(entity_id, type_, id_, score, max(at for _, at in scored))
+
+
+class _Search:
+    """The statements of one plan over the fresh entities of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, wanted: Wanted) -> None:
+        self._connection = snapshot.connection
+        self._wanted = wanted
+        plan = wanted.plan
+        self._is_plain = plan.text is None and not plan.filters
+        condition, self._bindings = search_filters.conditions(plan.filters, "e.value")
+        if plan.text is not None:
+            text, needle = text_condition(plan.text)
+            condition += text
+            self._bindings |= needle
+        self._bindings["fresh"] = number_array(list(snapshot.fresh))
+        restriction = ""
+        if plan.types is not None:
+            restriction += _OF_TYPES
+            self._bindings["types"] = json.dumps(plan.types)
+        if plan.ids is not None:
+            restriction += _OF_IDS
+            self._bindings["ids"] = json.dumps(list(plan.ids))
+        self._restriction = restriction
+        self._single = _SINGLE.format(
+            value="NULL" if self._is_plain else "e.value",
+            restriction=restriction,
+            condition=condition,
+        )
+
+    def single(self) -> Iterator[Found]:
+        """Return all matches with one head, in no order."""
+        yield from self._verified(self._connection.execute(self._single, self._bindings))
+
+    def in_order(self) -> Iterator[Found]:
+        """Return the matches with one head in the order of the plan, a few at a time."""
+        plan = self._wanted.plan
+        bound = self._bindings | bindings_after(plan.after)
+        is_first = plan.after is None
+        limit = plan.limit + 1
+        while True:
+            after = "" if is_first else f" AND {AFTER[plan.order]}"
+            sql = _IN_ORDER.format(single=self._single, after=after, order=ORDER[plan.order])
+            rows = self._connection.execute(sql, bound | {"limit": limit}).fetchall()
+            yield from self._verified(rows)
+            if len(rows) < limit:
+                return
+            is_first = False
+            bound |= {"time": rows[-1][3], "type": rows[-1][1], "id": rows[-1][2]}
+            limit = min(2 * limit, LONGEST_FETCH)
+
+    def several(self) -> Iterator[Found]:
+        """Return all matches with several heads, in no order."""
+        sql = _SEVERAL.format(restriction=self._restriction)
+        for entity_id, type_, id_ in self._connection.execute(sql, self._bindings).fetchall():
+            scored = [
+                (score, at)
+                for at, head in self._connection.execute(_HEADS, (entity_id,)).fetchall()
+                if (score := matching_score(self._wanted, head)) is not None
+            ]
+            if scored:
+                score = max(score for score, _ in scored)
+                recorded_at = max(at for _, at in scored)
+                yield self._wanted.found(entity_id, type_, id_, score, recorded_at)
+
+    def _verified(self, rows: Iterable[Row]) -> Iterator[Found]:
+        for entity_id, type_, id_, recorded_at, value in rows:
+            score = 0.0 if self._is_plain else matching_score(self._wanted, value)
+            if score is not None:
+                yield self._wanted.found(entity_id, type_, id_, score, recorded_at)
 
 
 def matching_score(wanted: Wanted, value_json: str) -> float | None:
