@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -117,6 +117,17 @@ class Account:
         attempt = Attempt(number, peer, method, key, bases, told_before=len(self.told))
         self.attempts.append(attempt)
         return attempt
+
+    def as_of(self, *, told: int, sent: int) -> Account:
+        """Return the account as it was when so many answers had come and mutations been sent."""
+        known = {attempt.number for attempt in self.told[:told]}
+        attempts = [
+            attempt
+            if attempt.number in known
+            else replace(attempt, version=None, value=None, refusal=None)
+            for attempt in self.attempts[:sent]
+        ]
+        return Account(attempts=attempts, told=self.told[:told])
 
     def settle(self, attempt: Attempt, answer: dict[str, Any]) -> None:
         """Enter the answer to a mutation."""

@@ -15,7 +15,7 @@ from patchouli.protocol import (
     STATUS,
     SUBSCRIBE,
 )
-from patchouli.provider_sqlite.testing import check_truth, read_contents
+from patchouli.provider_sqlite.testing import check_index, check_truth, read_contents
 from patchouli.server.testing import Peer
 
 from tests.crash.account import (
@@ -155,6 +155,15 @@ def check_database(database: Path, account: Account) -> Contents:
     assert not newest, "an entity is there if it was changed"
     _check_versions(account, contents)
     return contents
+
+
+def with_index(database: Path, scratch: Path) -> None:
+    """Check the index if there is one that can be used; any other is built anew at the start."""
+    try:
+        check_index(database, scratch)
+    except AssertionError as error:
+        if "cannot be used" not in str(error):
+            raise
 
 
 async def check_daemon(

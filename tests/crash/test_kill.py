@@ -15,7 +15,7 @@ from random import Random  # noqa: TID251 - seeded, and the seed is printed
 from typing import TYPE_CHECKING
 
 import pytest
-from patchouli.provider_sqlite.testing import check_index
+from patchouli.provider_sqlite.testing import check_index, check_truth
 from patchouli.server.testing import DaemonProcess
 
 from tests.crash.account import USERS, Account, create_counted_home
@@ -113,6 +113,21 @@ def kill_at_start(home: Path, seconds: float) -> None:
     killer.join()
     daemon.kill()
     assert daemon.process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 20 * ROUNDS)
+async def test_a_kill_at_any_moment_of_the_first_start_leaves_a_home_that_starts(
+    folder: Path,
+) -> None:
+    say_seed()
+    chance = Random(SEED)  # noqa: S311 - see above
+    for number in range(2 * ROUNDS):
+        home = folder / f"home-{number}"
+        kill_at_start(home, chance.random() * 1.5)
+        with DaemonProcess(home) as daemon:
+            assert (await read_status(daemon.endpoint))["ready"] is True
+        check_truth(home / "data" / "patchouli.db")
 
 
 def check_files(home: Path, copy: Path, account: Account) -> int:

@@ -69,8 +69,8 @@ from tests.crash.account import (
     create_counted_home,
     meta_of,
 )
-from tests.crash.audit import check_daemon, check_database
-from tests.crash.extent import FIRST, STRIDE
+from tests.crash.audit import check_daemon, check_database, with_index
+from tests.crash.extent import FIRST, SEED, STRIDE, say_seed
 from tests.crash.files import ForgetfulFiles
 from tests.crash.uploading import check_uploads
 
@@ -190,13 +190,40 @@ class Machine:
         self.images.append(Image(home, deepcopy(self.account)))
 
 
+class Camera(ForgetfulDisk):
+    """A disk that leaves an image of itself before some of its calls, torn as it is then."""
+
+    def __init__(self, folder: Path, account: Account, chance: Random) -> None:
+        super().__init__()
+        self._folder = folder
+        self._account = account
+        self._chance = chance
+        self.images: list[tuple[Path, int, int]] = []
+
+    def before(self, call: DiskCall) -> None:
+        super().before(call)
+        number = len(self.calls)
+        if call.kind != "read" and number % STRIDE == FIRST:
+            image = self._folder / f"call-{number}"
+            told = len(self._account.told)  # what is told meanwhile may be missing from the image
+            with suppress(FileExistsError):  # another thread has just the same number
+                self.lose_power(image, survives=self._survives)
+                self.images.append((image, told, len(self._account.attempts)))
+
+    def _survives(self, _: DiskCall) -> float:
+        return self._chance.choice((0.0, 0.5, 1.0))
+
+
 @asynccontextmanager
 async def machine_at(
-    folder: Path, files: ForgetfulFiles, account: Account | None = None
+    folder: Path,
+    files: ForgetfulFiles,
+    account: Account | None = None,
+    disk: ForgetfulDisk | None = None,
 ) -> AsyncGenerator[Machine]:
     """Yield a machine at work on `folder / "home"`, which may go on with an account."""
     home = create_counted_home(folder / "home")
-    disk = ForgetfulDisk()
+    disk = disk or ForgetfulDisk()
     clock, ids = SystemClock(), SystemIds()
     async with AsyncExitStack() as cleanup:
         cleanup.callback(disk.close)
@@ -295,6 +322,27 @@ async def test_a_power_loss_at_any_answer_loses_nothing_acknowledged(
 
     assert len(machine.images) > 30
     await check_all(machine.images)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_power_loss_at_any_call_of_the_disk_loses_nothing_acknowledged(
+    folder: Path, files: ForgetfulFiles
+) -> None:
+    say_seed()
+    account = Account()
+    chance = Random(SEED)  # noqa: S311 - which writes survive, and how much of them
+    camera = Camera(folder, account, chance)
+    async with machine_at(folder, files, account, camera) as machine:
+        await play(machine)
+
+    assert len(camera.images) * STRIDE > 300
+    for image, told, sent in camera.images:
+        database = image / "patchouli.db"
+        if told:
+            check_database(database, account.as_of(told=told, sent=sent))
+            with_index(database, image / "rebuilt")
+        shutil.rmtree(image)
 
 
 async def test_with_fewer_syncs_of_the_database_something_acknowledged_is_lost(

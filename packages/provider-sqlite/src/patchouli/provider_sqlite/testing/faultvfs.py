@@ -208,7 +208,7 @@ class ForgetfulDisk(_WatchedDisk):
         self.calls: list[DiskCall] = []
         self._lock = threading.Lock()
         self._on_disk: dict[str, bytearray] = {}
-        self._pending: dict[str, list[Callable[[bytearray], None]]] = {}
+        self._pending: dict[str, list[Callable[..., None]]] = {}
         self._durable_names: set[str] = set()
         self._ghosts: dict[str, bytes] = {}  # deleted files whose names the directory still has
         # The files are kept open until the end: so no other one gets the same number, and SQLite's
@@ -243,10 +243,11 @@ class ForgetfulDisk(_WatchedDisk):
     def written(self, path: str, offset: int, data: bytes) -> None:
         """Remember the write until it is synced."""
 
-        def apply(content: bytearray) -> None:
-            if len(content) < offset + len(data):
-                content.extend(bytes(offset + len(data) - len(content)))
-            content[offset : offset + len(data)] = data
+        def apply(content: bytearray, share: float = 1.0) -> None:
+            kept = data[: int(len(data) * share)]
+            if kept and len(content) < offset + len(kept):
+                content.extend(bytes(offset + len(kept) - len(content)))
+            content[offset : offset + len(kept)] = kept
 
         with self._lock:
             self._pending[path].append(apply)
@@ -254,8 +255,9 @@ class ForgetfulDisk(_WatchedDisk):
     def truncated(self, path: str, size: int) -> None:
         """Remember the new size until it is synced."""
 
-        def apply(content: bytearray) -> None:
-            del content[size:]
+        def apply(content: bytearray, share: float = 1.0) -> None:
+            if share >= 1:
+                del content[size:]
 
         with self._lock:
             self._pending[path].append(apply)
@@ -294,12 +296,13 @@ class ForgetfulDisk(_WatchedDisk):
                 self._ghosts.pop(name, None)
 
     def lose_power(
-        self, target: Path, *, survives: Callable[[DiskCall], bool] = lambda _: False
+        self, target: Path, *, survives: Callable[[DiskCall], float] = lambda _: False
     ) -> None:
         """Write to the directory `target` what a power loss would leave now.
 
-        `survives` says of each write that was not synced whether it reached the disk nevertheless:
-        a disk may write early and in any order.
+        `survives` says of each write that was not synced how much of it reached the disk
+        nevertheless, from nothing, 0 or False, to all of it: a disk may write early, in any order
+        and in parts.
         """
         target.mkdir(mode=0o700)
         with self._lock:
@@ -310,8 +313,7 @@ class ForgetfulDisk(_WatchedDisk):
                 elif name in self._on_disk:
                     content = bytearray(self._on_disk[name])
                     for apply in self._pending[name]:
-                        if survives(DiskCall("write", name)):
-                            apply(content)
+                        apply(content, survives(DiskCall("write", name)))
                 elif path.is_file():
                     content = path.read_bytes()  # the provider itself writes and syncs it
                 else:
