@@ -8,7 +8,10 @@ it is deleted and built anew whenever it cannot be trusted.
 *How it follows.* The writer of the truth calls `notify` after each group of commits. A thread takes
 the changes after the *watermark* in batches (`index_store.py`). It waits a moment for more: a batch
 of a thousand costs a third of what ten of a hundred cost. The changes after the watermark are the
-*tail*. It is bounded: `wait_for_room` holds the writer until the index has come closer.
+*tail*. It is bounded: `wait_for_room` holds the writer until the index has come closer, and slows
+it down before, so that commits keep a steady pace. At rest the thread merges what many small
+batches left, and updates are followed by a share of merging, so the index of a database costs what
+its heads are and not what they were.
 
 *How it is read.* A retrieval takes a snapshot of the index first and of the truth second, so the
 truth is never behind. Entities that changed after the watermark, that are not built yet, or that
@@ -179,18 +182,22 @@ class Index:
             attached = self._attached.get(connection, 0)
         if wanted == attached:
             return attached
-        if attached:
-            connection.execute("DETACH idx")
-            del self._attached[connection]
-        if wanted:
-            try:
+        try:
+            if attached:
+                connection.execute("DETACH idx")
+                self._note_attached(connection, 0)
+            if wanted:
                 connection.execute("ATTACH ? AS idx", (str(index_path(self._truth)),))
-            except apsw.Error as error:
-                if isinstance(error, _DAMAGE):
-                    self._condemn(wanted)
-                return 0
-            self._attached[connection] = wanted
+                self._note_attached(connection, wanted)
+        except apsw.Error as error:
+            if isinstance(error, _DAMAGE):
+                self._condemn(wanted)
+            return 0
         return wanted
+
+    def _note_attached(self, connection: Connection, generation: int) -> None:
+        with self._changed:
+            self._attached[connection] = generation
 
     def _condemn(self, generation: int) -> None:
         with self._changed:
