@@ -418,3 +418,22 @@ def test_an_interrupted_retrieval_says_so_and_leaves_the_reader_usable(library: 
 
     reader.set_progress_handler(None)
     assert len(library.ids(plan_of(text="e", order=Order.RELEVANCE))) == 30
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7])
+def test_texts_that_only_shared_leaves_have_come_shortest_first(
+    library: Library, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(search_candidates, "FEW", 5)
+    for n in range(30):
+        text = "lifecycle of a tea" if n in {4, 20} else "x" * (n % 3 + 1)
+        library.put(
+            entity(f"e{n:02}", TYPES[n % 2]), [{"lifecycle": text, "n": n % 2}], recorded_at=n // 4
+        )
+    library.index_all()
+
+    _check_pages(library, plan_of(text="lifecycle", order=Order.RELEVANCE, limit=limit))
+    even = (filter_of("/n", Operator.EQUAL, 0),)
+    _check_pages(
+        library, plan_of(text="lifecycle", order=Order.RELEVANCE, limit=limit, filters=even)
+    )
