@@ -162,7 +162,8 @@ class Writer(asyncio.Protocol):
             own.value = attempt.value
             if attempt.value is None:
                 own.versions = ()  # it is left alone from now on
-            elif self._chance.random() < 0.05:
+            # Where both sides rewrote the same place, a merge mixes the characters of their words.
+            elif attempt.word in attempt.value["text"] and self._chance.random() < 0.05:
                 self._look_for(own, attempt)
 
         own.is_busy = True
