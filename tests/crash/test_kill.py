@@ -59,13 +59,12 @@ async def kill_again_and_again(home: Path, chance: Random, rounds: range) -> Non
     followers = [Follower(user) for user in USERS]
     for number in rounds:
         before = len(account.attempts)
-        daemon = DaemonProcess(home)
-        daemon.start()
-        await write_until_killed(daemon, account, followers, chance)
+        with DaemonProcess(home) as daemon:
+            await write_until_killed(daemon, account, followers, chance)
         if chance.random() < 0.3:
             kill_at_start(home, chance.random() * 0.4)
         generation = check_files(home, home.with_name(f"killed-{number}"), account)
-        with daemon:
+        with DaemonProcess(home) as daemon:
             status = await read_status(daemon.endpoint)
             assert status["recovered_after_unclean_shutdown"] is True
             assert status["generation"] == generation + 1
