@@ -636,20 +636,22 @@ async def test_what_a_failed_chunk_left_behind_is_not_published(
 
 
 @pytest.mark.parametrize("call", ["fsync", "ftruncate", "mkdir", "replace"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 async def test_bytes_that_cannot_be_published_are_uploaded_again(
-    desk: Desk, root: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    desk: Desk, root: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     upload = await desk.begin()
     await desk.chunk(upload, 0, CONTENT)
 
     def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.EIO, "the disk fails")
+        raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, call, fail)
-        with pytest.raises(ArtifactStoreError):
+        with pytest.raises((ArtifactStoreError, OverloadedError)) as refusal:
             await desk.commit(upload)
 
+    assert not refusal.value.retryable
     # A second sync would succeed, whatever the first one has lost.
     with pytest.raises(NotFoundError):
         await desk.commit(upload)

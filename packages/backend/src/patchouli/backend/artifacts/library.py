@@ -113,7 +113,7 @@ class ArtifactLibrary:
                 either: a second sync would succeed whatever the first one has lost.
         """
         path = self._object(digest)
-        with file_failures("upload it again"):
+        with file_failures("upload it again", is_retryable=False):
             os.ftruncate(descriptor, length)  # a chunk that failed may have left bytes behind it
             os.fsync(descriptor)
             if path.parent not in self._shards:
@@ -207,8 +207,10 @@ def append(descriptor: int, data: bytes, *, offset: int) -> None:
 
 
 @contextmanager
-def file_failures(advice: str) -> Generator[None]:
+def file_failures(advice: str, *, is_retryable: bool = True) -> Generator[None]:
     """Say of a failure of the file system what it is and what helps.
+
+    `is_retryable` says whether the same request may succeed when there is room again.
 
     Raises:
         OverloadedError: There is no room.
@@ -219,5 +221,5 @@ def file_failures(advice: str) -> Generator[None]:
     except OSError as error:
         if error.errno in _NO_ROOM:
             message = f"there is no room left for artifacts; make some, then {advice}"
-            raise OverloadedError(message, retryable=True) from error
+            raise OverloadedError(message, retryable=is_retryable) from error
         raise ArtifactStoreError(f"the file system refuses; {advice}") from error
