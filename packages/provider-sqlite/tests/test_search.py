@@ -437,3 +437,23 @@ def test_texts_that_only_shared_leaves_have_come_shortest_first(
     _check_pages(
         library, plan_of(text="lifecycle", order=Order.RELEVANCE, limit=limit, filters=even)
     )
+
+
+def test_numbers_are_found_in_values_of_a_learnt_shape(library: Library) -> None:
+    for n in range(120):
+        value: dict[str, Json] = {"kind": "a note of the usual kind", "rank": n, "text": f"no {n}"}
+        library.put(entity(f"e{n:03}"), [value], recorded_at=n)
+    library.index_all()
+
+    for low, high in ((7, 9), (100, 119), (64, 64), (-5, 0)):
+        plan = plan_of(
+            filters=(
+                filter_of("/rank", Operator.GREATER_OR_EQUAL, low),
+                filter_of("/rank", Operator.LESS, high + 0.5),
+            )
+        )
+        assert library.ids(plan) == [f"e{n:03}" for n in range(max(low, 0), high + 1)]
+    assert library.ids(plan_of(filters=(filter_of("/rank", Operator.EQUAL, 77.0),))) == ["e077"]
+    assert library.ids(
+        plan_of(filters=(filter_of("/kind", Operator.EQUAL, "a note of the usual kind"),), limit=2)
+    ) == ["e000", "e001"]
