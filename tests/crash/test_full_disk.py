@@ -229,6 +229,7 @@ async def test_a_daemon_without_room_to_stop_or_to_start_says_so_and_loses_nothi
     check_truth(home / "data" / "patchouli.db")
 
 
+@pytest.mark.slow
 async def test_without_a_small_disk_the_same_holds_for_one_that_says_it_is_full(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

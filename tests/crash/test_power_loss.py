@@ -345,6 +345,7 @@ async def test_a_power_loss_at_any_call_of_the_disk_loses_nothing_acknowledged(
         shutil.rmtree(image)
 
 
+@pytest.mark.slow
 async def test_with_fewer_syncs_of_the_database_something_acknowledged_is_lost(
     folder: Path, files: ForgetfulFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
