@@ -52,7 +52,10 @@ def number_tokens(prefixes: Iterable[str], leaves: Iterable[str]) -> str:
 
 
 def range_tokens(prefix: str, low: float, high: float) -> list[str] | None:
-    """Return tokens of which every number at a place from `low` to `high` has one; None if many."""
+    """Return tokens of which every number at a place from `low` to `high` has one, few others.
+
+    The largest cells come first. None if there would be too many.
+    """
     first, last = _key(as_double(low)), _key(as_double(high))
     if first > last:
         return []
@@ -60,7 +63,7 @@ def range_tokens(prefix: str, low: float, high: float) -> list[str] | None:
         shift = 64 - 4 * digits
         cells = _cover(first >> shift, last >> shift, digits)
         if len(cells) <= CELLS_ASKED:
-            return [f"{prefix[:-1]}#{cell}" for cell in cells]
+            return [f"{prefix[:-1]}#{cell}" for cell in sorted(cells, key=len)]
     return None
 
 

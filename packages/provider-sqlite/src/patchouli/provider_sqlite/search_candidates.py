@@ -81,7 +81,7 @@ class Question:
         self.shared: list[SharedFound] = []
         self.can_match = True
         self.leaf_match: str | None = None
-        self._ranges: list[str] = []
+        self._ranges: list[list[str]] = []
         if self._plan.text is not None:
             self.needle = needle_of(self._plan.text)
             self.can_match = self.needle.is_indexable
@@ -93,10 +93,11 @@ class Question:
     def few(self, types: Sequence[str]) -> list[int] | None:
         """Return some documents among which all matches are; None if the index leaves too many."""
         lists: list[set[int]] = []
-        leaf_matches = self._ranges[:QUESTIONS]
-        leaf_matches += [] if self.leaf_match is None else [self.leaf_match]
-        for match in leaf_matches:
-            listed = self._listed(BY_LEAVES, {"leaf_match": match})
+        if self.leaf_match is not None:
+            listed = self._listed(BY_LEAVES, {"leaf_match": self.leaf_match})
+            lists += [] if listed is None else [set(listed)]
+        for cells in self._ranges[:QUESTIONS]:
+            listed = self._listed_by_cells(cells)
             lists += [] if listed is None else [set(listed)]
         needles = [(self.needle, self.shared)] if self.needle is not None else []
         needles += [(needle, self._shared_with(needle)) for needle in self._contained()]
@@ -158,7 +159,7 @@ class Question:
                 matches += [match] if match else []
         self.leaf_match = " AND ".join(matches) or None
         self._ranges = ranges_of(self._connection, self._plan.filters)
-        self.can_match = self.can_match and "" not in self._ranges
+        self.can_match = self.can_match and all(self._ranges)
 
     def _contained(self) -> list[Needle]:
         """Return what must occur in a leaf because a filter asks for a string that contains it.
@@ -198,11 +199,27 @@ class Question:
         """
         numbers = self._list(documents, bindings, SAMPLE + 1)
         if len(numbers) > SAMPLE:
-            first, last = self._connection.execute(_SPAN, self.scope).fetchone()
-            if len(numbers) * (last - first) > SURELY_MANY * FEW * (numbers[-1] - first + 1):
+            if self._promises_many(numbers):
                 return None
             numbers = self._list(documents, bindings, FEW + 1)
         return None if len(numbers) > FEW else numbers
+
+    def _listed_by_cells(self, cells: list[str]) -> list[int] | None:
+        """Return the documents with a number in one of `cells`, None if many.
+
+        One cell after the other: the index looks at all alternatives of a question for each answer.
+        """
+        numbers: list[int] = []
+        for cell in cells:
+            listed = self._listed(BY_LEAVES, {"leaf_match": cell})
+            if listed is None or len(numbers) + len(listed) > FEW:
+                return None
+            numbers += listed
+        return numbers
+
+    def _promises_many(self, sample: list[int]) -> bool:
+        first, last = self._connection.execute(_SPAN, self.scope).fetchone()
+        return len(sample) * (last - first) > SURELY_MANY * FEW * (sample[-1] - first + 1)
 
     def _list(self, documents: str, bindings: Bindings, limit: int) -> list[int]:
         sql = _LISTED.format(documents=documents)

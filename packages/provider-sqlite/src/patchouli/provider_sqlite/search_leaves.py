@@ -51,11 +51,11 @@ def match_of(connection: Connection, filter_: Filter, *, is_element: bool) -> st
     return f"({' OR '.join(alternatives)})" if alternatives else ""
 
 
-def ranges_of(connection: Connection, filters: Sequence[Filter]) -> list[str]:
-    """Return questions for documents with a number in each range that the filters describe.
+def ranges_of(connection: Connection, filters: Sequence[Filter]) -> list[list[str]]:
+    """Return the ranges of numbers that the filters describe, where the index has questions.
 
-    Bounds of one pointer are taken together. An empty question means that no document can match; a
-    range for which the index has no question is left out.
+    A range is a list of questions, the largest cells first; a document with a number in it answers
+    one of them, so none can match if there are none. Bounds of one pointer are taken together.
     """
     bounds: dict[str, tuple[float, float]] = {}
     for filter_ in filters:
@@ -68,15 +68,11 @@ def ranges_of(connection: Connection, filters: Sequence[Filter]) -> list[str]:
         low, high = bounds.get(filter_.pointer, (-math.inf, math.inf))
         near = as_double(operand)
         bounds[filter_.pointer] = (max(low, near), high) if side else (low, min(high, near))
-    questions: list[str] = []
-    for pointer, (low, high) in bounds.items():
-        question = _within(connection, pointer, low, high)
-        if question is not None:
-            questions.append(question)
-    return questions
+    ranges = (_within(connection, pointer, *ends) for pointer, ends in bounds.items())
+    return [range_ for range_ in ranges if range_ is not None]
 
 
-def _within(connection: Connection, pointer: str, low: float, high: float) -> str | None:
+def _within(connection: Connection, pointer: str, low: float, high: float) -> list[str] | None:
     places = places_of(pointer)
     if not places:
         return None
@@ -88,7 +84,7 @@ def _within(connection: Connection, pointer: str, low: float, high: float) -> st
             if cells is None:
                 return None
             tokens += cells
-    return f"({' OR '.join(map(_quote, tokens))})" if tokens else ""
+    return list(map(_quote, tokens))
 
 
 def _all_of(connection: Connection, place: str, operand: list[tuple[str, list[str]]]) -> str | None:
