@@ -347,6 +347,7 @@ async def test_a_clean_stop_leaves_no_log_and_a_sound_file(tmp_path: Path) -> No
 
 
 async def test_a_dropped_provider_lets_go_and_was_not_stopped(tmp_path: Path) -> None:
+    others = set(threading.enumerate())
     provider = at(tmp_path / "db")
     await provider.initialize(FOREVER)
     await provider.commit(create(entity("a"), "a1"))
@@ -355,7 +356,7 @@ async def test_a_dropped_provider_lets_go_and_was_not_stopped(tmp_path: Path) ->
     del provider
     gc.collect()
     assert gone() is None
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - others:
         if thread.name.startswith("patchouli-sqlite"):
             await asyncio.to_thread(thread.join, 5)
 

@@ -1,7 +1,8 @@
 """One batch of entities taken from the truth into the index, in one transaction.
 
-The truth is attached to the index connection and read in the same statements that fill the index,
-so rows are walked, tokenized and written without the interpreter. Python sees a batch as one text
+The truth is attached to the index connection and its rows are copied into a temporary table first,
+so that a batch pins the log of the truth no longer than that takes. From there rows are walked,
+tokenized and written by SQL, without the interpreter. Python sees a batch as one text
 of all leaves and gives back two arrays of texts, to be tokenized as they are: that is the part that
 folding and splitting text needs, and no row is fetched or written one by one. Each single fetch
 would give the interpreter away and wait for it again.
@@ -163,16 +164,18 @@ class Batches:
         for statement in TEMPORARY:
             connection.execute(statement)
 
-    def take(self, entity_ids: Sequence[int]) -> int:
-        """Make the index say of these entities what the truth says; must run in a transaction.
+    def load(self, entity_ids: Sequence[int]) -> None:
+        """Copy from the truth what it says of these entities, for `take`."""
+        for statement in _CLEAR:
+            self._connection.execute(statement)
+        if entity_ids:
+            self._connection.execute(_FILL, (number_array(entity_ids),))
+
+    def take(self) -> int:
+        """Make the index say of the loaded entities what was loaded; must run in a transaction.
 
         Return how many documents were removed, most of them to be replaced.
         """
-        for statement in _CLEAR:
-            self._connection.execute(statement)
-        if not entity_ids:
-            return 0
-        self._connection.execute(_FILL, (number_array(entity_ids),))
         removed = self._remove()
         self._connection.execute(_ADD_SHELVES)
         documents = self._lay_out()

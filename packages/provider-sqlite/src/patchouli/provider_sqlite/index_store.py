@@ -134,18 +134,20 @@ class IndexStore:
 
     def catch_up(self) -> bool:
         """Take the next changes; return whether there were any."""
-        with self._step() as step:
-            listed: str | None = step.execute(
+        with self._step() as truth:
+            listed: str | None = truth.execute(
                 _CHANGED, (self.state.watermark, self._limits.batch_changes)
             ).get
             if listed is None:
                 return False
             cursor, entity_ids = self._within_bytes(listed)
             built = self.state.built_through
-            removed = self._batches.take([entity for entity in entity_ids if entity <= built])
+            self._batches.load([entity for entity in entity_ids if entity <= built])
+            token: str = truth.execute(_TOKEN_AT, (cursor,)).get
+        with self._step() as step:
+            removed = self._batches.take()
             if removed:
                 self.tidy(int(removed * _PAGES_PER_REMOVED) + 1)
-            token: str = step.execute(_TOKEN_AT, (cursor,)).get
             step.execute(_MOVE_WATERMARK, (cursor, token))
             state = self.state._replace(watermark=cursor, token=token)
         self.state = state
@@ -155,15 +157,17 @@ class IndexStore:
         """Take the next entities of an index that is being built; return whether any are left."""
         if self.state.built_through >= ALL_BUILT:
             return False
-        with self._step() as step:
-            listed: str | None = step.execute(
+        built = ALL_BUILT
+        with self._step() as truth:
+            listed: str | None = truth.execute(
                 _UNBUILT, (self.state.built_through, self._limits.batch_changes)
             ).get
-            if listed is None:
-                built = ALL_BUILT
-            else:
+            if listed is not None:
                 built, entity_ids = self._within_bytes(listed)
-                self._batches.take(entity_ids)
+                self._batches.load(entity_ids)
+        with self._step() as step:
+            if listed is not None:
+                self._batches.take()
             step.execute(_MOVE_BUILT, (built,))
         self.state = self.state._replace(built_through=built)
         return built < ALL_BUILT
@@ -228,7 +232,11 @@ class IndexStore:
 
 
 class _Step:
-    """A transaction that is rolled back, with what was remembered of it, if anything fails."""
+    """A transaction that is rolled back, with what was remembered of it, if anything fails.
+
+    One either reads the truth or writes the index. A step of the index takes its time, and until
+    its end SQLite would keep the snapshot of the truth and with it the log that cannot begin anew.
+    """
 
     def __init__(self, connection: Connection, batches: Batches) -> None:
         self._connection = connection
