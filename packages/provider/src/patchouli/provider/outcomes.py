@@ -21,16 +21,26 @@ if TYPE_CHECKING:
 
 @record
 class Unavailable:
-    """No allowed source can serve the asked consistency now; nothing was changed."""
+    """No allowed source can serve the asked consistency now; nothing was changed.
+
+    `frontier` is the one that was too old: when the scope is beyond it, the answer may be another
+    one. None means that waiting will not help, as in the view of an open work unit.
+    """
 
     detail: str
+    frontier: Cursor | None = None
 
 
 @record
 class Replayed:
-    """The mutation was accepted before; `result_json` is the stored answer."""
+    """The mutation was accepted before; `result_json` is the stored answer.
+
+    `is_staged` says that it is part of the work unit of the request, which is not published yet.
+    A request that is to close the unit still has to.
+    """
 
     result_json: str
+    is_staged: bool = False
 
 
 @record

@@ -74,15 +74,11 @@ class WorkUnit:
 
 @record
 class IdempotencyProbe:
-    """A question whether a mutation was already accepted.
-
-    `allow_replay` is False for a closing request of a work unit, which must still close it.
-    """
+    """A question whether a mutation was already accepted."""
 
     identity: ControlKey
     request_json: str
     now_unix_ms: int
-    allow_replay: bool = True
 
 
 @record
@@ -117,15 +113,16 @@ class IdempotencyRecord:
 class UnitStaging:
     """How a commit takes part in a work unit.
 
-    `conflict_policy_json` is given back by a drifted close. `request_json` fingerprints the
-    request; the one that seals the unit is remembered, so that only its repetition is answered with
-    success.
+    `conflict_policy_json` is given back by a drifted close: that of the entity's last mutation, or
+    of the last one with `holds_policy`, if there was any. `request_json` fingerprints the request;
+    the one that seals the unit is remembered, so that only its repetition is answered with success.
     """
 
     unit: WorkUnit
     conflict_policy_json: str
     request_json: str
     close: bool
+    holds_policy: bool = False
 
 
 @record
@@ -139,6 +136,10 @@ class Commit:
     superseded by the very change that publishes it. `base_versions` and `with_divergence` say what
     a `Raced` outcome has to bring. In a work unit `kind` is derived again when the unit is
     published.
+
+    A commit without new versions only closes a unit: its mutation was staged before, under the
+    `idempotency` identity that it names, with the version `accepted`. `head_versions` repeat
+    `expected_heads`, and what was staged for the entity stays as it is.
     """
 
     key: EntityKey
@@ -161,13 +162,18 @@ class Commit:
 
 @record
 class Resolution:
-    """New heads of one drifted entity, valid only against the two head sets it was made from."""
+    """New heads of one drifted entity, valid only against the two head sets it was made from.
+
+    `causal_token` is one more name for the position at which the entity will be published, beside
+    the tokens of the mutations that were staged for it.
+    """
 
     key: EntityKey
     expected_published_heads: tuple[VersionId, ...]
     expected_staged_heads: tuple[VersionId, ...]
     new_versions: tuple[Version, ...]
     head_versions: tuple[VersionId, ...]
+    causal_token: CausalToken | None = None
 
 
 @record
