@@ -25,6 +25,7 @@ from tests.crash.audit import (
     check_database,
     read_log,
     read_status,
+    with_index,
 )
 from tests.crash.extent import ROUNDS, SEED, say_seed
 from tests.crash.uploading import check_uploads, upload_until_cut_off
@@ -33,6 +34,8 @@ from tests.crash.writing import connect_writers
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from patchouli.provider_sqlite.testing import Contents
 
     from tests.crash.audit import Told
 
@@ -59,15 +62,17 @@ async def kill_again_and_again(home: Path, chance: Random, rounds: range) -> Non
     followers = [Follower(user) for user in USERS]
     for number in rounds:
         before = len(account.attempts)
+        is_stopping = chance.random() < 0.2
         with DaemonProcess(home) as daemon:
-            await write_until_killed(daemon, account, followers, chance)
+            await write_until_killed(daemon, account, followers, chance, is_stopping=is_stopping)
         if chance.random() < 0.3:
             kill_at_start(home, chance.random() * 0.4)
-        generation = check_files(home, home.with_name(f"killed-{number}"), account)
+        killed = check_files(home, account, is_new=number == rounds.start)
+        assert killed.is_running or is_stopping, "the run is recorded as not ended"
         with DaemonProcess(home) as daemon:
             status = await read_status(daemon.endpoint)
-            assert status["recovered_after_unclean_shutdown"] is True
-            assert status["generation"] == generation + 1
+            assert status["recovered_after_unclean_shutdown"] is killed.is_running
+            assert status["generation"] == killed.generation + 1
             older = account.attempts[:before]
             sample = chance.sample(older, min(OLDER_WORDS, len(older)))
             log = await check_daemon(
@@ -82,16 +87,26 @@ async def kill_again_and_again(home: Path, chance: Random, rounds: range) -> Non
 
 
 async def write_until_killed(
-    daemon: DaemonProcess, account: Account, followers: Sequence[Follower], chance: Random
+    daemon: DaemonProcess,
+    account: Account,
+    followers: Sequence[Follower],
+    chance: Random,
+    *,
+    is_stopping: bool,
 ) -> None:
-    """Let many write, one upload and four follow; kill the daemon a moment after some answer."""
+    """Let many write, one upload and four follow; kill the daemon a moment after some answer.
+
+    One that is stopping is asked to end first, and killed while it does so.
+    """
     answers_left = chance.randrange(1, MOST_ANSWERS)
-    killer = threading.Timer(chance.random() * 0.02, daemon.process.kill)
+    killer = threading.Timer(chance.random() * (0.3 if is_stopping else 0.02), daemon.process.kill)
 
     def count() -> None:
         nonlocal answers_left
         answers_left -= 1
         if answers_left == 0:
+            if is_stopping:
+                daemon.process.terminate()
             killer.start()
 
     following = [asyncio.ensure_future(follower.follow(daemon.endpoint)) for follower in followers]
@@ -99,6 +114,7 @@ async def write_until_killed(
     uploading = upload_until_cut_off(daemon.endpoint, account)
     await asyncio.gather(*(writer.lost for writer in writers), *following, uploading)
     assert answers_left <= 0, "the daemon ended before it was killed"
+    killer.join()
     daemon.kill()
 
 
@@ -129,17 +145,18 @@ async def test_a_kill_at_any_moment_of_the_first_start_leaves_a_home_that_starts
         check_truth(home / "data" / "patchouli.db")
 
 
-def check_files(home: Path, copy: Path, account: Account) -> int:
-    """Check what the kill left, on a copy, and return the generation of the run that ended."""
-    shutil.copytree(home / "data", copy)
-    database = copy / "patchouli.db"
+def check_files(home: Path, account: Account, *, is_new: bool) -> Contents:
+    """Check a copy of what the kill left, and return what it holds.
+
+    The index of a new home may not have come to its first transaction.
+    """
+    copy = shutil.copytree(home / "data", home.with_name("killed"))
     try:
-        contents = check_database(database, account)
-        assert contents.is_running, "the run is recorded as not ended"
-        check_index(database, copy / "rebuilt")
+        contents = check_database(copy / "patchouli.db", account)
+        (with_index if is_new else check_index)(copy / "patchouli.db", copy / "rebuilt")
     finally:
         shutil.rmtree(copy)
-    return contents.generation
+    return contents
 
 
 async def catch_up(endpoint: Path, follower: Follower, log: Sequence[Told]) -> None:
