@@ -1,7 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from patchouli.provider import ChangeKind, change_kind
+from patchouli.provider import (
+    ChangeKind,
+    Version,
+    VersionId,
+    VersionState,
+    change_kind,
+    surviving_heads,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,3 +37,32 @@ def test_the_kind_follows_from_the_head_counts(
         )
         is kind
     )
+
+
+def version(name: str) -> Version:
+    return Version(
+        id=VersionId(name),
+        state=VersionState.ACTIVE,
+        value_json="0",
+        parents=(),
+        recorded_at_unix_ms=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("staged", "published", "superseded", "surviving"),
+    [
+        ("i", "o", "b", "io"),
+        ("o", "i", "b", "io"),  # ascending, whichever side they come from
+        ("ck", "ko", "bc", "ko"),  # what one side replaced is gone, what both kept is there once
+        ("c", "ko", "b", "cko"),
+    ],
+)
+def test_what_neither_side_replaced_survives(
+    staged: str, published: str, superseded: str, surviving: str
+) -> None:
+    heads = surviving_heads(
+        map(version, staged), map(version, published), frozenset(map(VersionId, superseded))
+    )
+
+    assert [head.id for head in heads] == [*surviving]

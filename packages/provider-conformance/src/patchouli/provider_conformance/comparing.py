@@ -147,4 +147,4 @@ def conflict(found: UnitConflict) -> UnitConflict:
     """Return a conflict that names as superseded only what could otherwise come back."""
     candidates = {version.id for version in (*found.staged_heads, *found.published_heads)}
     relevant = found.superseded & (candidates | set(found.baseline_heads))
-    return replace(found, superseded=frozenset(relevant))
+    return replace(found, superseded=frozenset(relevant), divergence=divergence(found.divergence))

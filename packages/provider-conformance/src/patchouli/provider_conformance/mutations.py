@@ -42,6 +42,7 @@ from patchouli.provider import (
     VersionState,
     WorkUnit,
     change_kind,
+    surviving_heads,
 )
 from patchouli.provider_conformance.tables import (
     Publication,
@@ -216,16 +217,26 @@ def drift(tables: Tables, unit: StoredUnit) -> tuple[UnitConflict, ...]:
     scope = unit.unit.scope
     before, now = View(tables, scope, unit.baseline), View(tables, scope, tables.frontier(scope))
     inside = View(tables, scope, unit.baseline, unit)
-    return tuple(
-        UnitConflict(
+    together = View(tables, scope, tables.frontier(scope), unit)
+
+    def conflict(key: EntityKey) -> UnitConflict:
+        staged_heads, published_heads = inside.heads(key), now.heads(key)
+        replaced = superseded(tables, unit, key)
+        surviving = surviving_heads(staged_heads, published_heads, replaced)
+        active = [head.id for head in surviving if head.state is VersionState.ACTIVE]
+        return UnitConflict(
             key=key,
             baseline_heads=before.head_ids(key),
-            staged_heads=inside.heads(key),
-            published_heads=now.heads(key),
-            superseded=superseded(tables, unit, key),
+            staged_heads=staged_heads,
+            published_heads=published_heads,
+            superseded=replaced,
             conflict_policy_json=unit.entities[key].conflict_policy_json,
             is_closing=unit.entities[key].is_closing,
+            divergence=together.walked(key, active) if len(active) > 1 else None,
         )
+
+    return tuple(
+        conflict(key)
         for key in in_publication_order(unit)
         if set(before.head_ids(key)) != set(now.head_ids(key))
     )

@@ -284,8 +284,10 @@ class View:
         """Return the divergence of the active heads and the bases, None if they are the same."""
         active = [head.id for head in self.heads(key) if head.state is VersionState.ACTIVE]
         base_ids = [base.id for base in bases]
-        if set(active) == set(base_ids):
-            return None
+        return None if set(active) == set(base_ids) else self.walked(key, [*active, *base_ids])
+
+    def walked(self, key: EntityKey, starts: Sequence[VersionId]) -> Divergence:
+        """Return the divergence of `starts`, versions of `key` that this view knows."""
 
         def find(wanted: Sequence[VersionId]) -> dict[VersionId, GraphNode]:
             return {
@@ -297,7 +299,6 @@ class View:
                 for version_id, stored in self.find(key, wanted).items()
             }
 
-        starts = [*active, *base_ids]
         base, walked = walk(starts, find)
         kept = contract(walked, starts if base is None else [*starts, base])
         return Divergence(

@@ -62,6 +62,7 @@ from patchouli.provider.outcomes import (
     PublishOutcome,
     Raced,
     Reading,
+    ReferencesPage,
     ReadOutcome,
     Replayed,
     RetrieveOutcome,
@@ -108,6 +109,7 @@ from patchouli.provider.records import (
     Version,
     VersionState,
     change_kind,
+    surviving_heads,
 )
 from patchouli.provider.seams import (
     Clock,
@@ -209,6 +211,7 @@ __all__ = [
     "open_private",
     "resolve",
     "sort_key",
+    "surviving_heads",
     "sync_directory",
     "text_score",
     "walk",

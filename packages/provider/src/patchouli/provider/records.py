@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from patchouli.provider.record import record
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from patchouli.provider.divergence import Divergence
     from patchouli.provider.identity import (
         CausalToken,
         ControlKey,
@@ -109,12 +112,27 @@ class SealedUnit:
     expires_at_unix_ms: int
 
 
+def surviving_heads(
+    staged_heads: Iterable[Version],
+    published_heads: Iterable[Version],
+    superseded: Container[VersionId],
+) -> tuple[Version, ...]:
+    """Return the heads of a drifted entity that neither side replaced since the baseline.
+
+    Ascending by id. A head that one side replaced is gone, although the other side still has it.
+    """
+    heads = {head.id: head for head in (*staged_heads, *published_heads)}
+    return tuple(heads[head] for head in sorted(heads) if head not in superseded)
+
+
 @record
 class UnitConflict:
     """An entity of a sealed unit whose published heads are no longer those of its baseline.
 
-    `superseded` names the versions that either side replaced since the baseline, so that the
-    engine can leave out heads that one side already resolved.
+    `superseded` names the versions that either side replaced since the baseline, so that heads
+    which one side already resolved are left out. `divergence` is that of the active surviving heads
+    (`surviving_heads`) if there are several, over what is published now and what the unit has
+    staged.
     """
 
     key: EntityKey
@@ -124,3 +142,4 @@ class UnitConflict:
     superseded: frozenset[VersionId]
     conflict_policy_json: str
     is_closing: bool
+    divergence: Divergence | None = None

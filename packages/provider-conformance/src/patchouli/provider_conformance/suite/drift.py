@@ -21,6 +21,7 @@ from patchouli.provider_conformance.asking import (
 from patchouli.provider_conformance.builders import (
     FOREVER,
     create,
+    delete,
     read,
     staging,
     update,
@@ -114,6 +115,39 @@ class DriftConformance(ProviderSuite):
         assert isinstance(outcome, Drifted)
         (conflict,) = outcome.conflicts
         assert conflict.superseded & {"h1", "h2", "h3", "i1", "o1"} == {"h1", "h2"}
+
+    async def test_a_conflict_brings_the_versions_between_its_surviving_heads(
+        self, provider: Provider
+    ) -> None:
+        await committed(provider, create(A, "a1"))
+        await staged(provider, update(A, "a1", "a2", staging=IN_UNIT))
+        await staged(provider, update(A, "a2", "a3", staging=IN_UNIT))
+        await committed(provider, update(A, "a1", "a9"))
+
+        outcome = await provider.commit(create(B, "b1", staging=CLOSING))
+
+        assert isinstance(outcome, Drifted)
+        (divergence,) = [conflict.divergence for conflict in outcome.conflicts]
+        assert divergence is not None
+        assert divergence.base == "a1"
+        assert {node.id: node.parents for node in divergence.nodes} == {
+            "a1": (),
+            "a2": ("a1",),
+            "a3": ("a2",),
+            "a9": ("a1",),
+        }
+        assert all(node.value_json is not None for node in divergence.nodes)
+        assert await provider.publish(publish()) == outcome
+
+    async def test_a_single_surviving_head_has_no_divergence(self, provider: Provider) -> None:
+        await committed(provider, create(A, "a1"))
+        await staged(provider, delete(A, "a1", "a2", staging=IN_UNIT))
+        await committed(provider, update(A, "a1", "a9"))
+
+        outcome = await provider.commit(create(B, "b1", staging=CLOSING))
+
+        assert isinstance(outcome, Drifted)
+        assert [conflict.divergence for conflict in outcome.conflicts] == [None]
 
     async def test_a_sealed_unit_takes_no_more(self, provider: Provider) -> None:
         await drifted(provider, "a")
