@@ -52,6 +52,8 @@ if TYPE_CHECKING:
         Retention,
         RetrieveOutcome,
         RetrievePlan,
+        ReferencesPage,
+        ReferencesPlan,
         RuntimeGeneration,
     )
 
@@ -125,6 +127,9 @@ class Watched(Provider):
 
     async def wait_for_changes(self, scope: ScopeText, after: Cursor) -> None:
         await self.inner.wait_for_changes(scope, after)
+
+    async def read_references(self, plan: ReferencesPlan) -> ReferencesPage:
+        return await self.inner.read_references(plan)
 
     async def checkpoint(self) -> None:
         self.calls.append("checkpoint")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from patchouli.backend.engine import ATTEMPTS
+from patchouli.backend.mutations import ATTEMPTS
 
 
 def competing(desk, *steps):

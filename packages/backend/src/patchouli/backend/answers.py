@@ -1,0 +1,119 @@
+"""What a request is told: metadata and views made of what the provider said, or why not.
+
+Errors that say one thing in several places have their words here, once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from patchouli.backend.canonical import canonical
+from patchouli.backend.errors import (
+    DeadlineExceededError,
+    EngineError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    OverloadedError,
+    UnsupportedCapabilityError,
+    WorkUnitExpiredError,
+)
+from patchouli.backend.results import EntityResult, VersionView
+from patchouli.provider import IdentityTaken, Unavailable, UnitRefused, UnitState, VersionState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from patchouli.backend.config.models import Policy
+    from patchouli.backend.policy.plan import Selection
+    from patchouli.backend.policy.selection import Selector
+    from patchouli.backend.results import EntityState
+    from patchouli.provider import EntityKey, Json, Observation, Version
+
+
+class Answers:
+    """The metadata that one policy wants in results and events."""
+
+    def __init__(self, policy: Policy, selector: Selector) -> None:
+        self._selector = selector
+        self._is_flat = all(
+            field.pointer == f"/{alias}" and "~" not in alias and "/" not in alias
+            for alias, field in policy.meta_fields.items()
+        )
+
+    def accepted(self, key: EntityKey, selection: Selection, version: Version) -> EntityResult:
+        """Return the result of a mutation that was accepted as `version`."""
+        aliases = selection.behavior.causal_aliases
+        meta = self._selector.write_meta(dict.fromkeys(aliases, version.id)) if aliases else {}
+        return EntityResult(meta, VersionView(key.type, key.id, version.id, version.value_json))
+
+    def observed(
+        self, selections: Sequence[Selection], observation: Observation
+    ) -> dict[str, Json]:
+        """Return the metadata of a read: the token of what it observed, under each causal alias."""
+        token = observation.causal_token
+        aliases = [alias for found in selections for alias in found.causal_aliases]
+        if token is None or not aliases:
+            return {}
+        return self._selector.write_meta(dict.fromkeys(aliases, token))
+
+    def event_meta(self, selection: Selection, token: str) -> str:
+        """Return the metadata of the request as its change event carries it.
+
+        Everything that was bound, where the request carried it; under the causal aliases the token
+        of the change itself.
+        """
+        bindings = selection.bindings
+        aliases = selection.behavior.causal_aliases
+        if aliases:
+            bindings = {**bindings, **dict.fromkeys(aliases, token)}
+        return canonical(bindings if self._is_flat else self._selector.write_meta(bindings))
+
+
+def state(heads: Sequence[Version]) -> EntityState:
+    """Return what an entity is that has these heads, at least one."""
+    if len(heads) > 1:
+        return "conflicted"
+    return "active" if heads[0].state is VersionState.ACTIVE else "deleted"
+
+
+def views(key: EntityKey, heads: Sequence[Version]) -> tuple[VersionView, ...]:
+    """Return the heads of an entity as results show them."""
+    return tuple([VersionView(key.type, key.id, head.id, head.value_json) for head in heads])
+
+
+def late() -> DeadlineExceededError:
+    """Return the refusal of a request whose deadline passed."""
+    return DeadlineExceededError("the deadline passed before the request was accepted")
+
+
+def not_found() -> NotFoundError:
+    """Return the refusal of a request for an identity that never existed."""
+    return NotFoundError("the entity does not exist in this scope")
+
+
+def unsupported(names: Iterable[str]) -> UnsupportedCapabilityError:
+    """Return the refusal of a request that needs the capabilities `names`."""
+    listed = sorted(names)
+    return UnsupportedCapabilityError(
+        f"the policy asks for what this server does not offer: {', '.join(listed)}",
+        capabilities=listed,
+    )
+
+
+def refused(outcome: object) -> EngineError:
+    """Return the error of an outcome that is none of the expected ones."""
+    match outcome:
+        case Unavailable():
+            return OverloadedError(
+                "the state that the request must observe is not available here yet",
+                retryable=True,
+            )
+        case UnitRefused(state=UnitState.EXPIRED):
+            return WorkUnitExpiredError("the work unit expired and was discarded")
+        case UnitRefused():
+            return InvalidRequestError("the work unit does not take this request")
+        case IdentityTaken():
+            return IdempotencyConflictError("the idempotency identity belongs to another mutation")
+        case _:
+            raise TypeError(f"a provider answered with {type(outcome).__name__}")
