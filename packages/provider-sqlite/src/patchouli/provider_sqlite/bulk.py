@@ -107,6 +107,19 @@ MOVE_FRONTIERS: Final = RowsStatement(
     "v WHERE scope.scope_id = +v.column1",
     width=3,
 )
+# A row that would not move is not written, so that a transaction without any other stays empty.
+ADVANCE_SESSIONS: Final = RowsStatement(
+    """
+INSERT INTO session (scope_id, key, read_cursor, write_cursor)
+SELECT column1, column2, column3, column4 FROM""",
+    """WHERE column1 IS NOT NULL
+ON CONFLICT (scope_id, key) DO UPDATE SET
+    read_cursor = max(read_cursor, excluded.read_cursor),
+    write_cursor = max(write_cursor, excluded.write_cursor)
+WHERE excluded.read_cursor > read_cursor OR excluded.write_cursor > write_cursor
+""",
+    width=4,
+)
 
 
 def is_plain_create(commit: Commit) -> bool:

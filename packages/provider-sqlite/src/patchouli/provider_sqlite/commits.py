@@ -3,7 +3,7 @@
 A transaction of many commits is synced once. Isolation inside it needs no savepoints:
 
 1. The plain commits of the group (a create of one version, one head replaced by one version; each
-   entity once) are done with a few statements for all of them.
+   entity and each idempotency identity once) are done with a few statements for all of them.
 2. The others are done one by one, in the order in which they came. Whatever can refuse one of them
    is found by reading, before its first write.
 3. If a statement fails all the same, the transaction is rolled back. What step 1 refused is tried
@@ -14,6 +14,17 @@ So no commit can take another one with it, and the usual ones pay nothing for th
 one entity see each other in the order in which they came. A deadline is checked when its commit is
 about to be written and again before COMMIT; one that passed in between costs the transaction, which
 is done again without it.
+
+*Other works.* Whatever else must be written shares the transaction, the sync and the hop of the
+group: it is handed to the writer (`executor.Writer.hand_over`) as a `Work` (`group.py`), an object
+with `scope`, `deadline_unix_ms`, `value_bytes` and `carry_out(group) -> answer`. It is done in step
+2, in its turn, under a savepoint, so unlike a commit it may find out that it must be refused after
+its first write: it raises a `ProviderError`. Requests of a work unit are such works: one that opens
+a unit, stages, closes or publishes inserts its rows with `group.connection`, takes cursors with
+`group.take_cursor`, moves the frontier with `group.move_frontier`, advances sessions with
+`group.advance_sessions`, appends with `bulk.append_changes`, and returns the outcome of the
+boundary, which is given to the caller as it is. Answers of the types in `KEEPING` are subject to
+the deadline; `Published` wakes the waiters of `scope`, as `Committed` does.
 """
 
 from __future__ import annotations
@@ -22,25 +33,23 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 from patchouli.provider import (
+    Commit,
     Committed,
     Cursor,
-    DeadlineExceededError,
-    MisuseError,
     OutcomeUnknownError,
     ProviderError,
 )
 from patchouli.provider_sqlite import bulk, heads
 from patchouli.provider_sqlite.errors import KIND, translate
+from patchouli.provider_sqlite.group import FIND_SCOPE, KEEPING, Group, Work, past_deadline
 from patchouli.provider_sqlite.lifecycle import read_last_cursor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from patchouli.provider import Clock, Commit, EntityKey
-    from patchouli.provider_sqlite.connection import Connection, SqlValue
+    from patchouli.provider import Clock, EntityKey
+    from patchouli.provider_sqlite.connection import Connection
 
-FIND_SCOPE: Final = "SELECT scope_id FROM scope WHERE text = ?"
-INSERT_SCOPE: Final = "INSERT INTO scope (text) VALUES (?) RETURNING scope_id"
 LAST_ENTITY: Final = "SELECT ifnull(max(entity_id), 0) FROM entity"
 FENCE: Final = "UPDATE runtime SET last_cursor = ?"
 
@@ -64,7 +73,9 @@ class Lost:
 
 
 LOST: Final = Lost()
-Result = Committed | Lost | ProviderError
+
+Result = object
+"""`Lost` or an outcome of the boundary; a `ProviderError` is raised to the caller."""
 
 
 class Ledger:
@@ -77,31 +88,26 @@ class Ledger:
         self.last_cursor = read_last_cursor(connection)
         self.last_entity: int = connection.execute(LAST_ENTITY).get
 
-    def publish(self, commits: Sequence[Commit]) -> Sequence[Result]:
-        """Do `commits` in order, durably, and answer each as if it had been alone.
+    def publish(self, works: Sequence[Commit | Work]) -> Sequence[Result]:
+        """Do `works` in order, durably, and answer each as if it had been alone.
 
         If one of them may be at fault, they are done again one by one; a failure that is nobody's
         fault is everybody's answer.
         """
         try:
-            return self._publish_group(commits)
+            return self._publish_group(works)
         except OutcomeUnknownError as error:
-            return [error] * len(commits)
+            return [error] * len(works)
         except (apsw.Error, TypeError, ValueError, OverflowError) as error:
-            if len(commits) == 1 or not isinstance(error, _FAULTS):
+            if len(works) == 1 or not isinstance(error, _FAULTS):
                 errno = self._connection.system_errno
-                return [translate(error, "commit", system_errno=errno)] * len(commits)
+                return [translate(error, "commit", system_errno=errno)] * len(works)
         finally:
             self.roll_back()
-        return [result for commit in commits for result in self.publish([commit])]
-
-    def is_late(self, commit: Commit) -> bool:
-        """Return whether the deadline of `commit` has passed."""
-        deadline = commit.deadline_unix_ms
-        return deadline is not None and self._clock.unix_ms() >= deadline
+        return [result for work in works for result in self.publish([work])]
 
     def find_scope(self, text: str) -> int | None:
-        """Return the number of a scope, None if nothing was ever published in it."""
+        """Return the number of a scope, None if it has no row."""
         number = self._scope_ids.get(text)
         return self._connection.execute(FIND_SCOPE, (text,)).get if number is None else number
 
@@ -110,15 +116,14 @@ class Ledger:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _publish_group(self, commits: Sequence[Commit]) -> Sequence[Result]:
-        results: list[Result] = [LOST] * len(commits)
-        waiting = list(range(len(commits)))
+    def _publish_group(self, works: Sequence[Commit | Work]) -> Sequence[Result]:
+        results: list[Result] = [LOST] * len(works)
+        waiting = list(range(len(works)))
         with_bulk = True
         while True:
-            group = _Group(self._connection, self, commits, results)
-            self._connection.execute("BEGIN IMMEDIATE")
+            group = self._begin()
             try:
-                group.apply(waiting, with_bulk=with_bulk)
+                _Works(group, works, results).apply(waiting, with_bulk=with_bulk)
             except apsw.ConstraintError:
                 if not with_bulk:
                     raise
@@ -128,20 +133,32 @@ class Ledger:
             late = [
                 index
                 for index in waiting
-                if self.is_late(commits[index]) and isinstance(results[index], Committed)
+                if group.is_late(works[index].deadline_unix_ms)
+                and isinstance(results[index], KEEPING)
             ]
             if not late:
                 break
             self.roll_back()
             for index in late:
-                results[index] = _past_deadline()
+                results[index] = past_deadline()
             waiting = [index for index in waiting if index not in late]
-        group.move_frontiers()
+        group.finish()
         self._commit(group)
         self._adopt(group)
         return results
 
-    def _commit(self, group: _Group) -> None:
+    def _begin(self) -> Group:
+        group = Group(
+            self._connection,
+            clock=self._clock,
+            last_cursor=self.last_cursor,
+            last_entity=self.last_entity,
+            known_scope=self.find_scope,
+        )
+        self._connection.execute("BEGIN IMMEDIATE")
+        return group
+
+    def _commit(self, group: Group) -> None:
         """End the transaction durably, or raise with the certainty that it left nothing behind.
 
         A COMMIT that fails in the disk may have written its frames, and a crash before the next
@@ -163,7 +180,7 @@ class Ledger:
             self.last_cursor = group.last_cursor + 1
             raise
 
-    def _adopt(self, group: _Group) -> None:
+    def _adopt(self, group: Group) -> None:
         """Take over what the committed `group` counted."""
         self.last_cursor = group.last_cursor
         self.last_entity = group.last_entity
@@ -172,115 +189,104 @@ class Ledger:
         self._scope_ids.update(group.scope_ids)
 
 
-class _Group:
-    """The commits of one transaction, and what they count until it is committed."""
+class _Works:
+    """The works of a group on their way into its transaction, with the results that they get."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        ledger: Ledger,
-        commits: Sequence[Commit],
-        results: list[Result],
-    ) -> None:
-        self._connection = connection
-        self._ledger = ledger
-        self._commits = commits
+    def __init__(self, group: Group, works: Sequence[Commit | Work], results: list[Result]) -> None:
+        self._group = group
+        self._connection = group.connection
+        self._works = works
         self._results = results
-        self._frontiers: dict[int, tuple[int, str]] = {}
-        self.scope_ids: dict[str, int] = {}
-        self.last_cursor = ledger.last_cursor
-        self.last_entity = ledger.last_entity
 
     def apply(self, indexes: Sequence[int], *, with_bulk: bool) -> None:
-        """Do the commits of these indexes in the open transaction and note their results."""
+        """Do the works of these indexes in the open transaction and note their results."""
+        group = self._group
         rest = self._apply_plain(indexes) if with_bulk else indexes
         for index in rest:
-            self._results[index] = self._apply_one(self._commits[index])
-
-    def move_frontiers(self) -> None:
-        """Write the new frontier of every scope of the group, once per scope."""
-        cells: list[SqlValue] = []
-        for scope_id, (cursor, token) in self._frontiers.items():
-            cells += (scope_id, cursor, token)
-        bulk.MOVE_FRONTIERS.run(self._connection, cells)
+            work = self._works[index]
+            try:
+                self._results[index] = (
+                    self._apply_one(work) if isinstance(work, Commit) else group.attempt(work)
+                )
+            except ProviderError as error:
+                self._results[index] = error
 
     def _apply_plain(self, indexes: Sequence[int]) -> list[int]:
         """Do the plain commits with few statements; return the indexes of the others, in order."""
-        creates: list[int] = []
-        updates: list[int] = []
+        creates: list[tuple[int, Commit]] = []
+        updates: list[tuple[int, Commit]] = []
         rest: list[int] = []
         seen: set[EntityKey] = set()
         number = 0
         for index in indexes:
-            commit = self._commits[index]
+            commit = self._works[index]
+            if not isinstance(commit, Commit):
+                rest.append(index)
+                continue
             seen.add(commit.key)
             number += 1
-            if len(seen) < number or self._ledger.is_late(commit):
+            if len(seen) < number or self._group.is_late(commit.deadline_unix_ms):
                 number = len(seen)
                 rest.append(index)
             elif bulk.is_plain_create(commit):
-                creates.append(index)
+                creates.append((index, commit))
             elif bulk.is_plain_update(commit):
-                updates.append(index)
+                updates.append((index, commit))
             else:
                 rest.append(index)
         rows = self._create_plain(creates) + self._update_plain(updates)
         bulk.append_changes(self._connection, rows)
         for cursor, scope_id, _, commit in rows:
-            self._frontiers[scope_id] = (cursor, commit.causal_token)
+            self._note(commit, scope_id, cursor)
         return rest
 
-    def _create_plain(self, indexes: Sequence[int]) -> list[bulk.Row]:
+    def _create_plain(self, creates: Sequence[tuple[int, Commit]]) -> list[bulk.Row]:
         rows: list[bulk.Row] = []
-        for index in indexes:
-            commit = self._commits[index]
-            scope = self._find_scope(commit.key.scope)
-            scope_id = self._create_scope(commit.key.scope) if scope is None else scope
-            self.last_cursor += 1
-            self.last_entity += 1
-            rows.append((self.last_cursor, scope_id, self.last_entity, commit))
-            self._results[index] = Committed(cursor=Cursor(self.last_cursor))
+        group = self._group
+        for index, commit in creates:
+            scope_id = group.require_scope(commit.key.scope)
+            cursor = group.take_cursor()
+            rows.append((cursor, scope_id, group.take_entity(), commit))
+            self._results[index] = Committed(cursor=Cursor(cursor))
         bulk.insert_entities(self._connection, rows)
         return rows
 
-    def _update_plain(self, indexes: Sequence[int]) -> list[bulk.Row]:
-        asked: list[tuple[int, Commit]] = []
-        for index in indexes:
-            commit = self._commits[index]
-            asked.append((self._find_scope(commit.key.scope) or 0, commit))
+    def _update_plain(self, updates: Sequence[tuple[int, Commit]]) -> list[bulk.Row]:
+        group = self._group
+        asked = [(group.find_scope(commit.key.scope) or 0, commit) for _, commit in updates]
         states = bulk.read_single_heads(self._connection, asked)
         rows: list[bulk.Row] = []
-        for position, (index, (scope_id, commit)) in enumerate(zip(indexes, asked, strict=True)):
+        for position, (index, commit) in enumerate(updates):
             state = states.get(position)
             if state is None or state.version != commit.expected_heads[0]:
                 self._results[index] = LOST
             elif state.has_new_version:
                 self._results[index] = heads.misuse("a new version exists already")
             else:
-                self.last_cursor += 1
-                rows.append((self.last_cursor, scope_id, state.entity_id, commit))
-                self._results[index] = Committed(cursor=Cursor(self.last_cursor))
+                cursor = group.take_cursor()
+                rows.append((cursor, asked[position][0], state.entity_id, commit))
+                self._results[index] = Committed(cursor=Cursor(cursor))
         bulk.replace_heads(self._connection, rows)
         return rows
 
     def _apply_one(self, commit: Commit) -> Result:
-        """Do one commit, or say why not and write nothing."""
-        scope = self._find_scope(commit.key.scope)
+        """Do one commit, or say why not and write nothing.
+
+        Raises:
+            DeadlineExceededError: It is late.
+            MisuseError: It contradicts itself or the store.
+        """
+        group = self._group
+        scope = group.find_scope(commit.key.scope)
         state = heads.ABSENT if scope is None else heads.read_state(self._connection, scope, commit)
         if state.heads != frozenset(commit.expected_heads):
             return LOST
-        try:
-            heads.require_consistent(commit)
-            heads.require_known(self._connection, commit, state)
-        except MisuseError as error:
-            return error
-        if self._ledger.is_late(commit):
-            return _past_deadline()
-        scope_id = self._create_scope(commit.key.scope) if scope is None else scope
-        self.last_cursor = cursor = self.last_cursor + 1
-        entity_id = state.entity_id
-        if entity_id is None:
-            self.last_entity = entity_id = self.last_entity + 1
+        heads.require_consistent(commit)
+        heads.require_known(self._connection, commit, state)
+        group.require_in_time(commit.deadline_unix_ms)
+        scope_id = group.require_scope(commit.key.scope)
+        cursor = group.take_cursor()
+        entity_id = group.take_entity() if state.entity_id is None else state.entity_id
         heads.Replacement(
             connection=self._connection,
             commit=commit,
@@ -290,22 +296,9 @@ class _Group:
             cursor=cursor,
         ).carry_out()
         bulk.append_changes(self._connection, [(cursor, scope_id, entity_id, commit)])
-        self._frontiers[scope_id] = (cursor, commit.causal_token)
+        self._note(commit, scope_id, cursor)
         return Committed(cursor=Cursor(cursor))
 
-    def _find_scope(self, text: str) -> int | None:
-        found = self.scope_ids.get(text)
-        if found is None:
-            found = self._ledger.find_scope(text)
-            if found is not None:
-                self.scope_ids[text] = found
-        return found
-
-    def _create_scope(self, text: str) -> int:
-        scope_id: int = self._connection.execute(INSERT_SCOPE, (text,)).get
-        self.scope_ids[text] = scope_id
-        return scope_id
-
-
-def _past_deadline() -> DeadlineExceededError:
-    return DeadlineExceededError(KIND, "commit", "the deadline passed; nothing was kept")
+    def _note(self, commit: Commit, scope_id: int, cursor: int) -> None:
+        self._group.move_frontier(scope_id, cursor, commit.causal_token)
+        self._group.advance_sessions(scope_id, commit.write_sessions, write=cursor)

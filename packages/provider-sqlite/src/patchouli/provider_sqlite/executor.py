@@ -1,7 +1,8 @@
 """The threads of a store: one that writes, a few that read.
 
-The writer takes everything that waits for it and does it as one group, so the more commits wait,
-the fewer syncs each costs. Its answers go to the event loop in one call per group.
+The writer takes everything that waits for it and does it as one group, so the more works wait, the
+fewer syncs each costs: commits, advances of sessions, requests of work units (`group.py`). Its
+answers go to the event loop in one call per group.
 
 The cancellation rule: a commit that was handed over is done, whatever happens to the task that
 waits for it, and the waiters for its change are woken by the writer's own answer. A read whose task
@@ -20,18 +21,18 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import apsw
-from patchouli.provider import ProviderError, UnavailableError
+from patchouli.provider import Commit, ProviderError, UnavailableError
 from patchouli.provider_sqlite.errors import KIND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from patchouli.provider import Commit
     from patchouli.provider_sqlite.commits import Result
     from patchouli.provider_sqlite.connection import Connection
+    from patchouli.provider_sqlite.group import Work
     from patchouli.provider_sqlite.limits import SqliteLimits
 
-    Publish = Callable[[Sequence[Commit]], Sequence[Result]]
+    Publish = Callable[[Sequence[Commit | Work]], Sequence[Result]]
     Answer = Callable[[Sequence["Handed"], Sequence[Result]], None]
 
 T = TypeVar("T")
@@ -40,13 +41,19 @@ INSIST_SECONDS: Final = 0.01
 
 
 class Handed:
-    """A commit on its way to the writer, and the future of the task that waits for it."""
+    """A work on its way to the writer, and the future of the task that waits for its answer."""
 
-    __slots__ = ("commit", "future")
+    __slots__ = ("future", "work")
 
-    def __init__(self, commit: Commit, future: asyncio.Future[Result]) -> None:
-        self.commit = commit
+    def __init__(self, work: Commit | Work, future: asyncio.Future[Result]) -> None:
+        self.work = work
         self.future = future
+
+    def value_bytes(self) -> int:
+        """Return about how much it writes."""
+        if isinstance(self.work, Commit):
+            return sum(len(version.value_json or "") for version in self.work.new_versions)
+        return self.work.value_bytes
 
 
 class Runnable(Protocol):
@@ -154,8 +161,8 @@ class Writer:
         """Do commits with `publish` from now on; called on the thread itself."""
         self._publish = publish
 
-    def hand_over(self, commit: Commit) -> asyncio.Future[Result]:
-        """Return the future of a commit that will be done, in the order of these calls.
+    def hand_over(self, work: Commit | Work) -> asyncio.Future[Result]:
+        """Return the future of a work that will be done, in the order of these calls.
 
         Raises:
             UnavailableError: Too many commits wait.
@@ -163,7 +170,7 @@ class Writer:
         if self._waiting >= self._limits.waiting_commits:
             raise UnavailableError(KIND, "commit", "too many commits wait; try again later")
         self._waiting += 1
-        handed = Handed(commit, self._loop.create_future())
+        handed = Handed(work, self._loop.create_future())
         self._put(handed)
         return handed.future
 
@@ -211,14 +218,13 @@ class Writer:
             self._refuse_waiting()
 
     def _gather(self) -> tuple[list[Handed], Runnable | None]:
-        """Wait for work; return the commits that go together, and the job that came after them."""
+        """Wait for work; return what goes together, and the job that came after it."""
         group: list[Handed] = []
         size = 0
         item = self._queue.get()
         while isinstance(item, Handed):
             group.append(item)
-            for version in item.commit.new_versions:
-                size += len(version.value_json or "")
+            size += item.value_bytes()
             if len(group) >= self._limits.group_commits or size >= self._limits.group_bytes:
                 return group, None
             try:
@@ -231,7 +237,7 @@ class Writer:
 
     def _do(self, group: Sequence[Handed]) -> None:
         try:
-            results = self._publish([handed.commit for handed in group])
+            results = self._publish([handed.work for handed in group])
         except BaseException as error:
             failure = ProviderError(KIND, "commit", "the writer met an unexpected error")
             failure.__cause__ = error
@@ -415,7 +421,7 @@ class Readers:
                 read.fail(error)
 
 
-def _not_started(_: Sequence[Commit]) -> Sequence[Result]:
+def _not_started(_: Sequence[Commit | Work]) -> Sequence[Result]:
     raise UnavailableError(KIND, "commit", "the store has not started")
 
 

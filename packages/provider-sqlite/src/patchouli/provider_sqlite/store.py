@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from patchouli.provider import Clock, Commit, Retention, RuntimeGeneration
     from patchouli.provider_sqlite.commits import Result
+    from patchouli.provider_sqlite.group import Work
     from patchouli.provider_sqlite.index_limits import IndexLimits
     from patchouli.provider_sqlite.limits import SqliteLimits
 
@@ -259,12 +260,12 @@ class Store:
         self.writer.serve(partial(self._publish, ledger))
         return run
 
-    def _publish(self, ledger: Ledger, commits: Sequence[Commit]) -> Sequence[Result]:
-        """Do a group of commits and tell the index; wait first while the index is far behind."""
+    def _publish(self, ledger: Ledger, works: Sequence[Commit | Work]) -> Sequence[Result]:
+        """Do a group of works and tell the index; wait first while the index is far behind."""
         self.index.wait_for_room()
         if self._log.must_shrink():
             self._move_log()
-        results = ledger.publish(commits)
+        results = ledger.publish(works)
         self.index.notify(ledger.last_cursor)
         self._housekeeper.after_group()
         return results

@@ -10,7 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from patchouli.provider import Committed, ProviderError, UnavailableError
+from patchouli.provider import (
+    Commit,
+    Committed,
+    ProviderError,
+    Published,
+    UnavailableError,
+)
 from patchouli.provider_sqlite.errors import KIND
 
 if TYPE_CHECKING:
@@ -52,8 +58,9 @@ class Wakeups:
         """Give every commit of the group its result and wake the waiters of its scope."""
         for handed, result in zip(group, results, strict=True):
             future = handed.future
-            if isinstance(result, Committed) and self._waiters:
-                self._wake(handed.commit.key.scope)
+            if isinstance(result, Committed | Published) and self._waiters:
+                work = handed.work
+                self._wake(work.key.scope if isinstance(work, Commit) else work.scope)
             if future.done():
                 continue  # its task was cancelled and does not want the result any more
             if isinstance(result, ProviderError):
