@@ -59,7 +59,16 @@ from benchmarks.values import SCOPE, value_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from patchouli.provider import ChangesPlan, Commit, Publish, ReadPlan, Retention, RetrievePlan
+    from patchouli.provider import (
+        ChangesPlan,
+        Commit,
+        Publish,
+        ReadPlan,
+        ReferencesPage,
+        ReferencesPlan,
+        Retention,
+        RetrievePlan,
+    )
 
 ROUNDS, PER_ROUND = 300, 200
 VALUE = value_of(1)
@@ -109,6 +118,9 @@ class Prompt(Provider):
         raise NotImplementedError
 
     async def wait_for_changes(self, scope: str, after: int) -> None:
+        raise NotImplementedError
+
+    async def read_references(self, plan: ReferencesPlan) -> ReferencesPage:
         raise NotImplementedError
 
     async def checkpoint(self) -> None:

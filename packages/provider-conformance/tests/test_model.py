@@ -24,6 +24,7 @@ from patchouli.provider_conformance import (
     OrderConformance,
     PointerConformance,
     PublicationConformance,
+    ReferencesConformance,
     RefusalConformance,
     ResolutionConformance,
     RetrievalConformance,
@@ -144,6 +145,9 @@ class TestUnitView(Model, UnitViewConformance): ...
 
 
 class TestWaiting(Model, WaitingConformance): ...
+
+
+class TestReferences(Model, ReferencesConformance): ...
 
 
 class TestRefusal(ModestModel, RefusalConformance): ...

@@ -18,6 +18,7 @@ from patchouli.provider_conformance import (
     OrderConformance,
     PointerConformance,
     ProviderSuite,
+    ReferencesConformance,
     RefusalConformance,
     RetrievalConformance,
     RobustnessConformance,
@@ -79,6 +80,9 @@ class TestOrder(OnSqlite, OrderConformance): ...
 
 
 class TestPointers(OnSqlite, PointerConformance): ...
+
+
+class TestReferences(OnSqlite, ReferencesConformance): ...
 
 
 class TestRefusals(OnSqlite, RefusalConformance): ...

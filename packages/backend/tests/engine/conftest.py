@@ -49,11 +49,11 @@ if TYPE_CHECKING:
         PublishOutcome,
         ReadOutcome,
         ReadPlan,
+        ReferencesPage,
+        ReferencesPlan,
         Retention,
         RetrieveOutcome,
         RetrievePlan,
-        ReferencesPage,
-        ReferencesPlan,
         RuntimeGeneration,
     )
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from patchouli.provider_conformance.suite.ordering import OrderConformance
     from patchouli.provider_conformance.suite.publication import PublicationConformance
+    from patchouli.provider_conformance.suite.references import ReferencesConformance
     from patchouli.provider_conformance.suite.refusals import RefusalConformance
     from patchouli.provider_conformance.suite.resolution import ResolutionConformance
     from patchouli.provider_conformance.suite.retrieval import RetrievalConformance
@@ -82,6 +83,7 @@ _HOMES = {
     "ProviderMachine": "control_machine",
     "ProviderSuite": "suite.base",
     "PublicationConformance": "suite.publication",
+    "ReferencesConformance": "suite.references",
     "RefusalConformance": "suite.refusals",
     "Reopen": "suite.base",
     "ResolutionConformance": "suite.resolution",
@@ -125,6 +127,7 @@ __all__ = [
     "ProviderMachine",
     "ProviderSuite",
     "PublicationConformance",
+    "ReferencesConformance",
     "RefusalConformance",
     "Reopen",
     "ResolutionConformance",

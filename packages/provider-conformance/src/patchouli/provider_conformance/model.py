@@ -8,6 +8,7 @@ kept. No method but `wait_for_changes` gives up control, so each is one atomic s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ from patchouli.provider import (
     Reading,
     ReadOutcome,
     ReadPlan,
+    ReferencesPage,
+    ReferencesPlan,
     Retention,
     RetrieveOutcome,
     RetrievePlan,
@@ -50,6 +53,7 @@ from patchouli.provider import (
     VersionState,
     WorkUnit,
     holds,
+    resolve,
     sort_key,
     text_score,
 )
@@ -285,6 +289,25 @@ class ModelProvider(Provider):
             if self._storage.tables.frontier(scope) > after:
                 return
             await published.wait()
+
+    async def read_references(self, plan: ReferencesPlan) -> ReferencesPage:
+        """See `Provider.read_references`."""
+        self._admit("read_references")
+        if plan.limit < 1:
+            raise MisuseError(self.kind, "read_references", "the limit is below 1")
+        versions = self._begin().versions
+        keys = sorted({key for key, _ in versions if key.type == plan.type})
+        if plan.after is not None:
+            keys = [key for key in keys if key > plan.after]
+        page = keys[: plan.limit]
+        texts: set[str] = set()
+        for (key, _), stored in versions.items():
+            if key in page and stored.version.value_json is not None:
+                with contextlib.suppress(LookupError):
+                    named = resolve(json.loads(stored.version.value_json), plan.pointer)
+                    texts.update([named] if isinstance(named, str) else [])
+        reached = page[-1] if len(page) == plan.limit else None
+        return ReferencesPage(texts=frozenset(texts), reached=reached)
 
     def _begin(self) -> Tables:
         tables = self._storage.tables.copy()

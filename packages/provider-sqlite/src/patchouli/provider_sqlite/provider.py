@@ -24,7 +24,7 @@ from patchouli.provider import (
     UnavailableError,
     UnsupportedError,
 )
-from patchouli.provider_sqlite import changes, reads
+from patchouli.provider_sqlite import changes, reads, references
 from patchouli.provider_sqlite.budget import Budget, OverBudgetError
 from patchouli.provider_sqlite.connection import Disk
 from patchouli.provider_sqlite.errors import KIND, translate
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
         Publish,
         PublishOutcome,
         ReadOutcome,
+        ReferencesPage,
+        ReferencesPlan,
         Retention,
         RetrieveOutcome,
         RetrievePlan,
@@ -236,6 +238,14 @@ class SqliteProvider(Provider):
             # Nothing gives up the loop between the look and the wait, and the writer's answers
             # come through the loop: no commit can fall between the two.
             await store.wakeups.wait(scope)
+
+    async def read_references(self, plan: ReferencesPlan) -> ReferencesPage:
+        """Return what versions name, read on a reader thread."""
+        return await self._on_reader(
+            self._require("read_references"),
+            "read_references",
+            lambda connection: references.read_references(connection, plan),
+        )
 
     async def checkpoint(self) -> None:
         """Move the write-ahead log into the database and sync it.

@@ -190,6 +190,17 @@ class ChangePage:
 
 
 @record
+class ReferencesPage:
+    """The strings that some entities' versions have at the pointer, each once.
+
+    `reached` is the last of these entities, None if no other one follows.
+    """
+
+    texts: frozenset[str]
+    reached: EntityKey | None
+
+
+@record
 class RuntimeGeneration:
     """The run that `initialize` started.
 

@@ -270,3 +270,17 @@ class ChangesPlan:
     types: frozenset[str] | None = None
     ids: frozenset[str] | None = None
     limit_bytes: int | None = None
+
+
+@record
+class ReferencesPlan:
+    """Read what versions of one type name at a JSON Pointer, `limit` entities at a time.
+
+    All scopes are looked through, in an order that the store chooses; `after` is the `reached` of
+    the page before.
+    """
+
+    type: str
+    pointer: str
+    limit: int
+    after: EntityKey | None = None

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         CommitOutcome,
         PublishOutcome,
         ReadOutcome,
+        ReferencesPage,
         RetrieveOutcome,
         RuntimeGeneration,
     )
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         Commit,
         Publish,
         ReadPlan,
+        ReferencesPlan,
         Retention,
         RetrievePlan,
     )
@@ -136,6 +138,18 @@ class Provider(ABC):
 
         Raises:
             UnavailableError: The provider stops.
+        """
+
+    @abstractmethod
+    async def read_references(self, plan: ReferencesPlan) -> ReferencesPage:
+        """Return what stored versions name at a pointer: heads, superseded and staged ones.
+
+        For the housekeeping of what lies outside the store and is named by values in it. The only
+        read across scopes, and no request may cause it. All versions of one entity belong to one
+        snapshot; an entity that existed before the first page is in one of the pages.
+
+        Raises:
+            MisuseError: The limit is below 1.
         """
 
     @abstractmethod
