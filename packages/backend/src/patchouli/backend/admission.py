@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from patchouli.backend.policy.plan import Selection
     from patchouli.backend.policy.selection import Selector
     from patchouli.protocol import JsonObject
-    from patchouli.provider import Capabilities, Clock
+    from patchouli.provider import Capabilities, Clock, WorkUnit
 
 _DEADLINE = "deadline_unix_ms"
 _DEADLINE_MAX = 2**64 - 1
@@ -71,6 +71,13 @@ class Admission:
         needs = selection.behavior.needs
         if not needs <= self._offered:
             raise unsupported(needs - self._offered)
+
+    def unit(self, selection: Selection) -> WorkUnit | None:
+        """Return the work unit of a request as the store is asked for it now, if it has one."""
+        unit = selection.unit
+        if unit is None:
+            return None
+        return unit.at(selection.scope, now_unix_ms=self._clock.unix_ms())
 
     def types(self, named: Sequence[str] | None) -> tuple[str, ...]:
         """Return the entity types of a retrieval, ascending."""

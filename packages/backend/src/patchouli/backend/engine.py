@@ -23,7 +23,7 @@ from patchouli.backend.changes import ChangeFeeds, Subscription
 from patchouli.backend.limits import Limits
 from patchouli.backend.mutations import Mutations
 from patchouli.backend.policy.capabilities import ENGINE_CAPABILITIES, require_capabilities
-from patchouli.backend.policy.combining import combined_consistency
+from patchouli.backend.policy.combining import combined_consistency, require_one_unit
 from patchouli.backend.policy.selection import Selector
 from patchouli.backend.results import HitView, ReadResult, RetrieveResult
 from patchouli.backend.retrieval import CursorSeal, parse_instruction
@@ -166,6 +166,7 @@ class Engine:
             ReadPlan(
                 key=key,
                 consistency=selection.consistency(deadline_unix_ms=deadline, is_mutation=False),
+                unit=self._admission.unit(selection),
             )
         )
         heads = reading.heads
@@ -192,6 +193,7 @@ class Engine:
         consistency = combined_consistency(selections, deadline_unix_ms=deadline)
         if not consistency.allowed_sources:
             raise unsupported(("common_source",))
+        require_one_unit(selections)
         scope = selections[0].scope.text
         instruction = parse_instruction(data.query, self.limits)
         seal = CursorSeal(self.runtime.secret, instruction, scope=scope, types=types)
@@ -207,6 +209,7 @@ class Engine:
             text=instruction.text,
             filters=instruction.filters,
             after=after,
+            unit=self._admission.unit(selections[0]),
         )
         page = await self._access.retrieve(plan)
         self._admission.require_time(deadline)

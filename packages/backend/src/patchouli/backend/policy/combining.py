@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from patchouli.backend.errors import InvalidRequestError
 from patchouli.provider import Consistency, SessionRequirement
 
 if TYPE_CHECKING:
@@ -49,3 +50,20 @@ def combined_consistency(
         ),
         deadline_unix_ms=deadline_unix_ms,
     )
+
+
+def require_one_unit(selections: Sequence[Selection]) -> None:
+    """Return if all `selections`, one or more, belong to one work unit, or none to any.
+
+    Raises:
+        InvalidRequestError: They do not.
+    """
+    units = {
+        None if selection.unit is None else (selection.unit.identity, selection.unit.policy_text)
+        for selection in selections
+    }
+    if len(units) > 1:
+        raise InvalidRequestError(
+            "the types do not share one work unit; name types in data/types that do",
+            pointer="data/types",
+        )
