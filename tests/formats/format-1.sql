@@ -29,7 +29,7 @@ CREATE TABLE entity (
     type              TEXT NOT NULL CHECK (type <> ''),
     id                TEXT NOT NULL CHECK (id <> ''),
     changed_cursor    INTEGER NOT NULL CHECK (changed_cursor >= 0),
-    head_count        INTEGER NOT NULL CHECK (head_count >= 0),
+    head_count        INTEGER NOT NULL CHECK (head_count >= 1),
     version           TEXT CHECK (version <> ''),
     published_cursor  INTEGER CHECK (published_cursor BETWEEN 1 AND changed_cursor),
     ordinal           INTEGER,
@@ -46,31 +46,11 @@ CREATE TABLE entity (
         END)
 ) STRICT
 ;
-CREATE TABLE work_unit (
-    unit_id          INTEGER PRIMARY KEY,
-    identity         TEXT NOT NULL UNIQUE CHECK (identity <> ''),
-    scope_id         INTEGER NOT NULL REFERENCES scope,
-    policy           TEXT NOT NULL,
-    state            TEXT NOT NULL CHECK (state IN ('open', 'sealed', 'committed', 'expired')),
-    opened_at        INTEGER NOT NULL CHECK (opened_at >= 0),
-    expires_at       INTEGER NOT NULL,
-    closed_at        INTEGER,
-    baseline_cursor  INTEGER NOT NULL CHECK (baseline_cursor >= 0),
-    sealed_by        TEXT,
-    accepted         TEXT,
-    CHECK (expires_at > opened_at),
-    CHECK ((closed_at IS NOT NULL) = (state IN ('committed', 'expired'))),
-    CHECK ((sealed_by IS NULL) = (accepted IS NULL))
-) STRICT
-;
-CREATE INDEX work_unit_expiry ON work_unit (expires_at) WHERE state IN ('open', 'sealed')
-;
 CREATE TABLE version (
     version_row        INTEGER PRIMARY KEY,
     entity_id          INTEGER NOT NULL REFERENCES entity,
     version            TEXT NOT NULL CHECK (version <> ''),
-    unit_id            INTEGER REFERENCES work_unit,
-    published_cursor   INTEGER CHECK (published_cursor >= 1),
+    published_cursor   INTEGER NOT NULL CHECK (published_cursor >= 1),
     ordinal            INTEGER NOT NULL CHECK (ordinal >= 0),
     superseded_cursor  INTEGER CHECK (superseded_cursor >= published_cursor),
     superseded_at      INTEGER CHECK (superseded_at >= 0),
@@ -79,21 +59,18 @@ CREATE TABLE version (
     recorded_at        INTEGER NOT NULL CHECK (recorded_at >= 0),
     value              TEXT CHECK (json_valid(value)),
     UNIQUE (entity_id, version),
-    CHECK ((unit_id IS NULL) = (published_cursor IS NOT NULL)),
     CHECK ((superseded_cursor IS NULL) = (superseded_at IS NULL)),
     CHECK ((state = 0) = (value IS NOT NULL))
 ) STRICT
 ;
-CREATE INDEX version_current ON version (entity_id) WHERE superseded_cursor IS NULL
-;
-CREATE INDEX version_unit ON version (unit_id) WHERE unit_id IS NOT NULL
-;
+CREATE INDEX version_fate ON version (entity_id, superseded_cursor);
 CREATE TABLE change (
     cursor       INTEGER PRIMARY KEY CHECK (cursor >= 1),
     scope_id     INTEGER NOT NULL,
     entity_id    INTEGER NOT NULL,
     kind         TEXT NOT NULL
-                 CHECK (kind IN ('created', 'updated', 'deleted', 'conflicted', 'resolved')),
+                 CHECK (kind IN ('created', 'updated', 'deleted', 'conflicted', 'resolved',
+                                 'hidden')),
     heads        TEXT NOT NULL CHECK (heads <> '[]'),
     token        TEXT NOT NULL UNIQUE CHECK (token <> ''),
     event_meta   TEXT NOT NULL
@@ -110,12 +87,6 @@ CREATE TABLE causal_token (
     cursor    INTEGER NOT NULL CHECK (cursor >= 1)
 ) STRICT, WITHOUT ROWID
 ;
-CREATE UNIQUE INDEX causal_token_scope ON causal_token (scope_id, cursor);
-CREATE TRIGGER causal_token_once BEFORE INSERT ON change
-WHEN EXISTS (SELECT 1 FROM causal_token WHERE token = NEW.token)
-BEGIN
-    SELECT RAISE(ABORT, 'causal token used before');
-END;
 CREATE TABLE session (
     scope_id      INTEGER NOT NULL REFERENCES scope,
     key           TEXT NOT NULL CHECK (key <> ''),
@@ -124,26 +95,80 @@ CREATE TABLE session (
     PRIMARY KEY (scope_id, key)
 ) STRICT, WITHOUT ROWID
 ;
+CREATE TABLE work_unit (
+    unit_id          INTEGER PRIMARY KEY,
+    identity         TEXT NOT NULL UNIQUE CHECK (identity <> ''),
+    scope_id         INTEGER NOT NULL REFERENCES scope,
+    policy           TEXT NOT NULL,
+    state            TEXT NOT NULL CHECK (state IN ('open', 'sealed', 'committed', 'expired')),
+    opened_at        INTEGER NOT NULL CHECK (opened_at >= 0),
+    expires_at       INTEGER NOT NULL,
+    closed_at        INTEGER,
+    baseline_cursor  INTEGER NOT NULL CHECK (baseline_cursor >= 0),
+    baseline_token   TEXT,
+    sealed_by        TEXT,
+    accepted         TEXT,
+    CHECK (expires_at > opened_at),
+    CHECK ((baseline_cursor = 0) = (baseline_token IS NULL)),
+    CHECK ((closed_at IS NOT NULL) = (state IN ('committed', 'expired'))),
+    CHECK ((sealed_by IS NOT NULL) = (state = 'sealed')),
+    CHECK ((sealed_by IS NULL) = (accepted IS NULL))
+) STRICT
+;
+CREATE INDEX work_unit_expiry ON work_unit (expires_at) WHERE state IN ('open', 'sealed')
+;
 CREATE TABLE work_unit_entity (
     unit_id          INTEGER NOT NULL REFERENCES work_unit,
-    entity_id        INTEGER NOT NULL REFERENCES entity,
+    type             TEXT NOT NULL CHECK (type <> ''),
+    id               TEXT NOT NULL CHECK (id <> ''),
+    heads            TEXT NOT NULL CHECK (heads <> '[]'),
     conflict_policy  TEXT NOT NULL,
+    holds_policy     INTEGER NOT NULL CHECK (holds_policy IN (0, 1)),
     token            TEXT NOT NULL CHECK (token <> ''),
-    event_meta       TEXT NOT NULL,
+    event_meta       TEXT NOT NULL
+                     CHECK (CASE WHEN json_valid(event_meta) THEN json_type(event_meta) = 'object'
+                            ELSE 0 END),
     sessions         TEXT NOT NULL,
     is_closing       INTEGER NOT NULL CHECK (is_closing IN (0, 1)),
-    PRIMARY KEY (unit_id, entity_id)
+    versions         INTEGER NOT NULL CHECK (versions >= 1),
+    PRIMARY KEY (unit_id, type, id)
 ) STRICT, WITHOUT ROWID
 ;
+CREATE TABLE work_unit_version (
+    unit_id      INTEGER NOT NULL,
+    type         TEXT NOT NULL,
+    id           TEXT NOT NULL,
+    version      TEXT NOT NULL CHECK (version <> ''),
+    ordinal      INTEGER NOT NULL CHECK (ordinal >= 0),
+    state        INTEGER NOT NULL CHECK (state IN (0, 1)),
+    parents      TEXT NOT NULL,
+    recorded_at  INTEGER NOT NULL CHECK (recorded_at >= 0),
+    token        TEXT CHECK (token <> ''),
+    value        TEXT CHECK (json_valid(value)),
+    PRIMARY KEY (unit_id, type, id, version),
+    FOREIGN KEY (unit_id, type, id) REFERENCES work_unit_entity,
+    CHECK ((state = 0) = (value IS NOT NULL))
+) STRICT, WITHOUT ROWID
+;
+CREATE UNIQUE INDEX work_unit_token ON work_unit_version (token) WHERE token IS NOT NULL
+;
+CREATE TRIGGER causal_token_once BEFORE INSERT ON change
+WHEN EXISTS (SELECT 1 FROM causal_token WHERE token = NEW.token)
+    OR EXISTS (SELECT 1 FROM work_unit_version WHERE token = NEW.token)
+BEGIN
+    SELECT RAISE(ABORT, 'causal token used before');
+END;
 CREATE TABLE idempotency (
-    identity    TEXT PRIMARY KEY CHECK (identity <> ''),
+    record_id   INTEGER PRIMARY KEY,
+    identity    TEXT NOT NULL UNIQUE CHECK (identity <> ''),
     request     TEXT NOT NULL,
     result      TEXT NOT NULL,
     expires_at  INTEGER NOT NULL,
     unit_id     INTEGER REFERENCES work_unit
 ) STRICT
 ;
-CREATE INDEX idempotency_expiry ON idempotency (expires_at);
+CREATE INDEX idempotency_expiry ON idempotency (expires_at) WHERE unit_id IS NULL
+;
 CREATE INDEX idempotency_unit ON idempotency (unit_id) WHERE unit_id IS NOT NULL
 ;
 CREATE VIEW active_head AS
@@ -154,7 +179,7 @@ WHERE e.head_count = 1 AND e.state = 0
 UNION ALL
 SELECT s.text, e.type, e.id, v.version, v.value, v.recorded_at
 FROM version v JOIN entity e USING (entity_id) JOIN scope s USING (scope_id)
-WHERE v.superseded_cursor IS NULL AND v.unit_id IS NULL AND v.state = 0;
+WHERE v.superseded_cursor IS NULL AND v.state = 0;
 CREATE VIEW artifact AS
 SELECT scope, id AS artifact_id, version,
        value ->> '$.media_type' AS media_type, value ->> '$.name' AS name,
@@ -180,14 +205,14 @@ INSERT INTO entity VALUES (2,1,'note','split',5,2,NULL,NULL,NULL,NULL,NULL,NULL,
 INSERT INTO entity VALUES (3,1,'note','gone',7,1,'g2',7,0,1,'["g1"]',1700000000000,NULL);
 INSERT INTO entity VALUES (4,1,'note','merged',10,1,'m4',10,1,0,'["m3","m2"]',1700000060000,'{"text":"both"}');
 INSERT INTO entity VALUES (5,2,'task','far',11,1,'f1',11,0,0,'[]',1700000060000,'{"deep":[1.5,true,null,18446744073709551615],"text":"away"}');
-INSERT INTO version VALUES (1,1,'p1',NULL,1,0,2,1700000000000,0,'[]',1700000000000,'{"text":"A fern"}');
-INSERT INTO version VALUES (2,2,'s1',NULL,3,0,4,1700000060000,0,'[]',1700000060000,'{"text":"whole"}');
-INSERT INTO version VALUES (3,2,'s2',NULL,4,0,NULL,NULL,0,'["s1"]',1700000060000,'{"text":"left 蕨"}');
-INSERT INTO version VALUES (4,2,'s3',NULL,5,0,NULL,NULL,1,'["s1"]',1700000060000,NULL);
-INSERT INTO version VALUES (5,3,'g1',NULL,6,0,7,1700000060000,0,'[]',1700000060000,'{"text":"gone"}');
-INSERT INTO version VALUES (6,4,'m1',NULL,8,0,9,1700000060000,0,'[]',1700000060000,'{"text":"base"}');
-INSERT INTO version VALUES (7,4,'m2',NULL,9,0,10,1700000060000,0,'["m1"]',1700000060000,'{"text":"one"}');
-INSERT INTO version VALUES (8,4,'m3',NULL,10,0,10,1700000060000,0,'["m1"]',1700000060000,'{"text":"other"}');
+INSERT INTO version VALUES (1,1,'p1',1,0,2,1700000000000,0,'[]',1700000000000,'{"text":"A fern"}');
+INSERT INTO version VALUES (2,2,'s1',3,0,4,1700000060000,0,'[]',1700000060000,'{"text":"whole"}');
+INSERT INTO version VALUES (3,2,'s2',4,0,NULL,NULL,0,'["s1"]',1700000060000,'{"text":"left 蕨"}');
+INSERT INTO version VALUES (4,2,'s3',5,0,NULL,NULL,1,'["s1"]',1700000060000,NULL);
+INSERT INTO version VALUES (5,3,'g1',6,0,7,1700000060000,0,'[]',1700000060000,'{"text":"gone"}');
+INSERT INTO version VALUES (6,4,'m1',8,0,9,1700000060000,0,'[]',1700000060000,'{"text":"base"}');
+INSERT INTO version VALUES (7,4,'m2',9,0,10,1700000060000,0,'["m1"]',1700000060000,'{"text":"one"}');
+INSERT INTO version VALUES (8,4,'m3',10,0,10,1700000060000,0,'["m1"]',1700000060000,'{"text":"other"}');
 INSERT INTO change VALUES (3,1,2,'created','["s1"]','token-s1','{}',1700000060000);
 INSERT INTO change VALUES (4,1,2,'updated','["s2"]','token-s2','{}',1700000060000);
 INSERT INTO change VALUES (5,1,2,'conflicted','["s2","s3"]','token-s3','{}',1700000060000);

@@ -48,11 +48,18 @@ INSERT INTO entity (entity_id, scope_id, type, id, changed_cursor, head_count, v
 VALUES (1, 1, 't', 'a', 1, {})
 """
 VERSION = """
-INSERT INTO version (entity_id, version, unit_id, published_cursor, ordinal, superseded_cursor,
+INSERT INTO version (entity_id, version, published_cursor, ordinal, superseded_cursor,
                      superseded_at, state, parents, recorded_at, value)
 VALUES ({})
 """
 CHANGE = "INSERT INTO change VALUES ({})"
+UNIT = """
+INSERT INTO work_unit (unit_id, identity, scope_id, policy, state, opened_at, expires_at,
+                       baseline_cursor)
+VALUES (1, 'one', 1, 'p', 'open', 5, 6, 0)
+"""
+UNIT_ENTITY = "INSERT INTO work_unit_entity VALUES ({})"
+UNIT_VERSION = "INSERT INTO work_unit_version VALUES ({})"
 REFUSED = {
     "a single head without its content": ENTITY.format("1, 'v', NULL, 0, 0, '[]', 1, '1'"),
     "a single head without a version": ENTITY.format("1, NULL, NULL, NULL, NULL, NULL, NULL, NULL"),
@@ -64,16 +71,14 @@ REFUSED = {
     "a state that is none": ENTITY.format("1, 'v', 1, 0, 2, '[]', 1, NULL"),
     "a head from the future": ENTITY.format("1, 'v', 2, 0, 0, '[]', 1, '1'"),
     "an empty version": ENTITY.format("1, '', 1, 0, 0, '[]', 1, '1'"),
-    "a version of no entity": VERSION.format("9, 'v', NULL, 1, 0, NULL, NULL, 0, '[]', 1, '1'"),
-    "a version neither staged nor published": VERSION.format(
-        "1, 'v', NULL, NULL, 0, NULL, NULL, 0, '[]', 1, '1'"
+    "a version of no entity": VERSION.format("9, 'v', 1, 0, NULL, NULL, 0, '[]', 1, '1'"),
+    "a version that was not published": VERSION.format(
+        "1, 'v', NULL, 0, NULL, NULL, 0, '[]', 1, '1'"
     ),
     "a version superseded before it was published": VERSION.format(
-        "1, 'v', NULL, 2, 0, 1, 1, 0, '[]', 1, '1'"
+        "1, 'v', 2, 0, 1, 1, 0, '[]', 1, '1'"
     ),
-    "a version superseded at no time": VERSION.format(
-        "1, 'v', NULL, 1, 0, 2, NULL, 0, '[]', 1, '1'"
-    ),
+    "a version superseded at no time": VERSION.format("1, 'v', 1, 0, 2, NULL, 0, '[]', 1, '1'"),
     "a change without heads": CHANGE.format("1, 1, 1, 'created', '[]', 't', '{}', 1"),
     "a change of an unknown kind": CHANGE.format("1, 1, 1, 'made', '[1]', 't', '{}', 1"),
     "metadata that is no object": CHANGE.format("1, 1, 1, 'created', '[1]', 't', '1', 1"),
@@ -92,6 +97,24 @@ REFUSED = {
         INSERT INTO work_unit (identity, scope_id, policy, state, opened_at, expires_at, closed_at,
                                baseline_cursor)
         VALUES ('u', 1, 'p', 'open', 5, 6, 6, 0)""",
+    "a sealed unit without a seal": """
+        INSERT INTO work_unit (identity, scope_id, policy, state, opened_at, expires_at,
+                               baseline_cursor)
+        VALUES ('u', 1, 'p', 'sealed', 5, 6, 0)""",
+    "a baseline without a token": """
+        INSERT INTO work_unit (identity, scope_id, policy, state, opened_at, expires_at,
+                               baseline_cursor)
+        VALUES ('u', 1, 'p', 'open', 5, 6, 1)""",
+    "an entity of no unit": UNIT_ENTITY.format("9, 't', 'a', '[1]', 'p', 0, 't', '{}', '[]', 0, 1"),
+    "a staged entity without heads": UNIT_ENTITY.format(
+        "1, 't', 'a', '[]', 'p', 0, 't', '{}', '[]', 0, 1"
+    ),
+    "a staged version of no entity": UNIT_VERSION.format(
+        "1, 't', 'z', 'v', 0, 0, '[]', 1, 'token', '1'"
+    ),
+    "a staged tombstone with a value": UNIT_VERSION.format(
+        "1, 't', 'b', 'v', 0, 1, '[]', 1, 'token', '1'"
+    ),
     "a record of no unit": "INSERT INTO idempotency VALUES ('i', 'q', 'r', 1, 77)",
 }
 
@@ -99,6 +122,8 @@ REFUSED = {
 @pytest.mark.parametrize("statement", REFUSED.values(), ids=REFUSED.keys())
 def test_the_schema_refuses(connection: Connection, statement: str) -> None:
     connection.execute("INSERT INTO scope (text) VALUES ('{}')")
+    connection.execute(UNIT)
+    connection.execute(UNIT_ENTITY.format("1, 't', 'b', '[1]', 'p', 0, 't', '{}', '[]', 0, 1"))
     if statement.lstrip().startswith("INSERT INTO version"):
         connection.execute(ENTITY.format("1, 'h', 1, 0, 0, '[]', 1, '1'"))
 
@@ -110,18 +135,34 @@ def test_the_schema_takes_what_the_refused_rows_should_have_been(connection: Con
     connection.execute("INSERT INTO scope (text) VALUES ('{}')")
     for statement in (
         ENTITY.format("1, 'h', 1, 0, 0, '[]', 1, '1'"),
-        VERSION.format("1, 'v', NULL, 1, 0, 2, 1, 0, '[]', 1, '1'"),
+        VERSION.format("1, 'v', 1, 0, 2, 1, 0, '[]', 1, '1'"),
         CHANGE.format("1, 1, 1, 'created', '[1]', 't', '{}', 1"),
         "UPDATE scope SET frontier = 5, frontier_token = 't', pruned_through = 5",
-        """INSERT INTO work_unit (identity, scope_id, policy, state, opened_at, expires_at,
-                                  baseline_cursor)
-           VALUES ('u', 1, 'p', 'open', 5, 6, 0)""",
-        VERSION.format("1, 'w', 1, NULL, 0, NULL, NULL, 1, '[]', 1, NULL"),
+        UNIT,
+        UNIT_ENTITY.format("1, 't', 'a', '[1]', 'p', 0, 't', '{}', '[]', 0, 1"),
+        UNIT_VERSION.format("1, 't', 'a', 'w', 0, 1, '[]', 1, 'u', NULL"),
+        UNIT_VERSION.format("1, 't', 'a', 'x', 1, 0, '[\"w\"]', 1, NULL, '1'"),
         "INSERT INTO idempotency VALUES ('i', 'q', 'r', 1, 1)",
     ):
         connection.execute(statement)
 
     assert connection.changes() == 1
+
+
+@pytest.mark.parametrize("where", ["staged", "kept"])
+def test_a_token_that_lies_elsewhere_is_no_token_of_a_change(
+    connection: Connection, where: str
+) -> None:
+    connection.execute("INSERT INTO scope (text) VALUES ('{}')")
+    if where == "staged":
+        connection.execute(UNIT)
+        connection.execute(UNIT_ENTITY.format("1, 't', 'a', '[1]', 'p', 0, 't', '{}', '[]', 0, 1"))
+        connection.execute(UNIT_VERSION.format("1, 't', 'a', 'w', 0, 1, '[]', 1, 'u', NULL"))
+    else:
+        connection.execute("INSERT INTO causal_token VALUES ('u', 1, 1)")
+
+    with pytest.raises(apsw.ConstraintError):
+        connection.execute(CHANGE.format("1, 1, 1, 'created', '[1]', 'u', '{}', 1"))
 
 
 ARTIFACT = {

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 # The single head lies in `entity`, everything else in `version`; both by key.
 NODE: Final = """
 SELECT version, parents, published_cursor, ordinal FROM version
-WHERE entity_id = ?1 AND version = ?2 AND unit_id IS NULL
+WHERE entity_id = ?1 AND version = ?2
 UNION ALL
 SELECT version, parents, published_cursor, ordinal FROM entity
 WHERE entity_id = ?1 AND version = ?2
 """
 VALUES: Final = """
 SELECT version, state, iif(octet_length(value) <= ?3, value, NULL) FROM version
-WHERE entity_id = ?1 AND version IN (SELECT value FROM json_each(?2)) AND unit_id IS NULL
+WHERE entity_id = ?1 AND version IN (SELECT value FROM json_each(?2))
 UNION ALL
 SELECT version, state, iif(octet_length(value) <= ?3, value, NULL) FROM entity
 WHERE entity_id = ?1 AND version IN (SELECT value FROM json_each(?2))

@@ -31,11 +31,11 @@ SELECT entity_id, head_count, version FROM entity WHERE scope_id = ? AND type = 
 """
 HEAD_IDS: Final = """
 SELECT version FROM version
-WHERE entity_id = ? AND superseded_cursor IS NULL AND unit_id IS NULL
+WHERE entity_id = ? AND superseded_cursor IS NULL
 """
 KNOWN: Final = """
 SELECT version FROM version
-WHERE entity_id = ? AND version IN (SELECT value FROM json_each(?)) AND unit_id IS NULL
+WHERE entity_id = ? AND version IN (SELECT value FROM json_each(?))
 """
 INSERT_SINGLE: Final = """
 INSERT INTO entity (entity_id, scope_id, type, id, changed_cursor, head_count,

@@ -1,10 +1,11 @@
 """The tables of the truth database, and what SQLite itself refuses to store in them.
 
 A head is stored once. The single head of an entity lies inline in its `entity` row, so that a read
-descends one B-tree and a create writes one row; the heads of a conflicted entity, superseded
-versions and versions staged in a work unit are rows of `version`. A version is a head at cursor `c`
-iff `published_cursor <= c` and `superseded_cursor` is NULL or greater, so the head set at an old
-cursor needs no table of its own.
+descends one B-tree and a create writes one row; the heads of a conflicted entity and superseded
+versions are rows of `version`. A version is a head at cursor `c` iff `published_cursor <= c` and
+`superseded_cursor` is NULL or greater, so the head set at an old cursor needs no table of its own.
+
+What an open work unit holds lies apart, in tables that nothing else reads (`units.py`).
 
 Names of scopes, types, ids and versions are compared by their UTF-8 bytes (SQLite's BINARY order),
 which is the order of code points. `name <> ''` and not `length(name) > 0`: a NUL ends what
@@ -48,7 +49,6 @@ CREATE TABLE scope (
 """
 
 # `value` stands last: SQLite reads the columns before it without touching its overflow pages.
-# `head_count` 0 is an entity that exists in an open work unit only.
 ENTITY: Final = """
 CREATE TABLE entity (
     entity_id         INTEGER PRIMARY KEY,
@@ -56,7 +56,7 @@ CREATE TABLE entity (
     type              TEXT NOT NULL CHECK (type <> ''),
     id                TEXT NOT NULL CHECK (id <> ''),
     changed_cursor    INTEGER NOT NULL CHECK (changed_cursor >= 0),
-    head_count        INTEGER NOT NULL CHECK (head_count >= 0),
+    head_count        INTEGER NOT NULL CHECK (head_count >= 1),
     version           TEXT CHECK (version <> ''),
     published_cursor  INTEGER CHECK (published_cursor BETWEEN 1 AND changed_cursor),
     ordinal           INTEGER,
@@ -79,8 +79,7 @@ CREATE TABLE version (
     version_row        INTEGER PRIMARY KEY,
     entity_id          INTEGER NOT NULL REFERENCES entity,
     version            TEXT NOT NULL CHECK (version <> ''),
-    unit_id            INTEGER REFERENCES work_unit,
-    published_cursor   INTEGER CHECK (published_cursor >= 1),
+    published_cursor   INTEGER NOT NULL CHECK (published_cursor >= 1),
     ordinal            INTEGER NOT NULL CHECK (ordinal >= 0),
     superseded_cursor  INTEGER CHECK (superseded_cursor >= published_cursor),
     superseded_at      INTEGER CHECK (superseded_at >= 0),
@@ -89,27 +88,24 @@ CREATE TABLE version (
     recorded_at        INTEGER NOT NULL CHECK (recorded_at >= 0),
     value              TEXT CHECK (json_valid(value)),
     UNIQUE (entity_id, version),
-    CHECK ((unit_id IS NULL) = (published_cursor IS NOT NULL)),
     CHECK ((superseded_cursor IS NULL) = (superseded_at IS NULL)),
     CHECK ((state = 0) = (value IS NOT NULL))
 ) STRICT
 """
 
-# Rows that are current: few per entity, however many it had. No cost for a superseded row.
-VERSION_CURRENT: Final = """
-CREATE INDEX version_current ON version (entity_id) WHERE superseded_cursor IS NULL
-"""
-VERSION_UNIT: Final = """
-CREATE INDEX version_unit ON version (unit_id) WHERE unit_id IS NOT NULL
-"""
+# The rows of an entity that are current, and those that were at some cursor, however many it had.
+VERSION_FATE: Final = "CREATE INDEX version_fate ON version (entity_id, superseded_cursor)"
 
+# `hidden` is the publication of an entity that its work unit created and deleted: it has a cursor and
+# names it with its token, and nobody is shown it as a change.
 CHANGE: Final = """
 CREATE TABLE change (
     cursor       INTEGER PRIMARY KEY CHECK (cursor >= 1),
     scope_id     INTEGER NOT NULL,
     entity_id    INTEGER NOT NULL,
     kind         TEXT NOT NULL
-                 CHECK (kind IN ('created', 'updated', 'deleted', 'conflicted', 'resolved')),
+                 CHECK (kind IN ('created', 'updated', 'deleted', 'conflicted', 'resolved',
+                                 'hidden')),
     heads        TEXT NOT NULL CHECK (heads <> '[]'),
     token        TEXT NOT NULL UNIQUE CHECK (token <> ''),
     event_meta   TEXT NOT NULL
@@ -123,7 +119,8 @@ CHANGE_SCOPE: Final = "CREATE INDEX change_scope ON change (scope_id, cursor)"
 # For the pruning step and for the horizon of a page: both look only at changes past their age.
 CHANGE_AGE: Final = "CREATE INDEX change_age ON change (recorded_at, scope_id)"
 
-# Tokens of pruned changes. A token is in `change` or here, never in both.
+# Tokens of pruned changes, and the further names of a position at which a work unit was published.
+# A token is in `change`, here, or staged in a unit, never in two of them.
 PRUNED_POSITION: Final = """
 CREATE TABLE causal_token (
     token     TEXT PRIMARY KEY CHECK (token <> ''),
@@ -131,12 +128,10 @@ CREATE TABLE causal_token (
     cursor    INTEGER NOT NULL CHECK (cursor >= 1)
 ) STRICT, WITHOUT ROWID
 """
-PRUNED_POSITION_SCOPE: Final = (
-    "CREATE UNIQUE INDEX causal_token_scope ON causal_token (scope_id, cursor)"
-)
 PRUNED_POSITION_ONCE: Final = """
 CREATE TRIGGER causal_token_once BEFORE INSERT ON change
 WHEN EXISTS (SELECT 1 FROM causal_token WHERE token = NEW.token)
+    OR EXISTS (SELECT 1 FROM work_unit_version WHERE token = NEW.token)
 BEGIN
     SELECT RAISE(ABORT, 'causal token used before');
 END
@@ -163,10 +158,13 @@ CREATE TABLE work_unit (
     expires_at       INTEGER NOT NULL,
     closed_at        INTEGER,
     baseline_cursor  INTEGER NOT NULL CHECK (baseline_cursor >= 0),
+    baseline_token   TEXT,
     sealed_by        TEXT,
     accepted         TEXT,
     CHECK (expires_at > opened_at),
+    CHECK ((baseline_cursor = 0) = (baseline_token IS NULL)),
     CHECK ((closed_at IS NOT NULL) = (state IN ('committed', 'expired'))),
+    CHECK ((sealed_by IS NOT NULL) = (state = 'sealed')),
     CHECK ((sealed_by IS NULL) = (accepted IS NULL))
 ) STRICT
 """
@@ -174,31 +172,65 @@ WORK_UNIT_EXPIRY: Final = """
 CREATE INDEX work_unit_expiry ON work_unit (expires_at) WHERE state IN ('open', 'sealed')
 """
 
-# An entity that a unit mutated; its staged versions are rows of `version`, its baseline is derived.
+# An entity that a unit mutated, with what its last mutation left: the heads, and what its change
+# will be published with. The baseline is derived from `entity` and `version`.
 WORK_UNIT_ENTITY: Final = """
 CREATE TABLE work_unit_entity (
     unit_id          INTEGER NOT NULL REFERENCES work_unit,
-    entity_id        INTEGER NOT NULL REFERENCES entity,
+    type             TEXT NOT NULL CHECK (type <> ''),
+    id               TEXT NOT NULL CHECK (id <> ''),
+    heads            TEXT NOT NULL CHECK (heads <> '[]'),
     conflict_policy  TEXT NOT NULL,
+    holds_policy     INTEGER NOT NULL CHECK (holds_policy IN (0, 1)),
     token            TEXT NOT NULL CHECK (token <> ''),
-    event_meta       TEXT NOT NULL,
+    event_meta       TEXT NOT NULL
+                     CHECK (CASE WHEN json_valid(event_meta) THEN json_type(event_meta) = 'object'
+                            ELSE 0 END),
     sessions         TEXT NOT NULL,
     is_closing       INTEGER NOT NULL CHECK (is_closing IN (0, 1)),
-    PRIMARY KEY (unit_id, entity_id)
+    versions         INTEGER NOT NULL CHECK (versions >= 1),
+    PRIMARY KEY (unit_id, type, id)
 ) STRICT, WITHOUT ROWID
+"""
+
+# A staged version, the `ordinal`-th of its entity in the unit. The first version of a mutation has
+# the token of the mutation.
+WORK_UNIT_VERSION: Final = """
+CREATE TABLE work_unit_version (
+    unit_id      INTEGER NOT NULL,
+    type         TEXT NOT NULL,
+    id           TEXT NOT NULL,
+    version      TEXT NOT NULL CHECK (version <> ''),
+    ordinal      INTEGER NOT NULL CHECK (ordinal >= 0),
+    state        INTEGER NOT NULL CHECK (state IN (0, 1)),
+    parents      TEXT NOT NULL,
+    recorded_at  INTEGER NOT NULL CHECK (recorded_at >= 0),
+    token        TEXT CHECK (token <> ''),
+    value        TEXT CHECK (json_valid(value)),
+    PRIMARY KEY (unit_id, type, id, version),
+    FOREIGN KEY (unit_id, type, id) REFERENCES work_unit_entity,
+    CHECK ((state = 0) = (value IS NOT NULL))
+) STRICT, WITHOUT ROWID
+"""
+WORK_UNIT_TOKEN: Final = """
+CREATE UNIQUE INDEX work_unit_token ON work_unit_version (token) WHERE token IS NOT NULL
 """
 
 # `unit_id` marks a record staged in a work unit; an identity is in one place only.
 IDEMPOTENCY: Final = """
 CREATE TABLE idempotency (
-    identity    TEXT PRIMARY KEY CHECK (identity <> ''),
+    record_id   INTEGER PRIMARY KEY,
+    identity    TEXT NOT NULL UNIQUE CHECK (identity <> ''),
     request     TEXT NOT NULL,
     result      TEXT NOT NULL,
     expires_at  INTEGER NOT NULL,
     unit_id     INTEGER REFERENCES work_unit
 ) STRICT
 """
-IDEMPOTENCY_EXPIRY: Final = "CREATE INDEX idempotency_expiry ON idempotency (expires_at)"
+# For the purge; staged records go with their unit.
+IDEMPOTENCY_EXPIRY: Final = """
+CREATE INDEX idempotency_expiry ON idempotency (expires_at) WHERE unit_id IS NULL
+"""
 IDEMPOTENCY_UNIT: Final = """
 CREATE INDEX idempotency_unit ON idempotency (unit_id) WHERE unit_id IS NOT NULL
 """
@@ -212,7 +244,7 @@ WHERE e.head_count = 1 AND e.state = 0
 UNION ALL
 SELECT s.text, e.type, e.id, v.version, v.value, v.recorded_at
 FROM version v JOIN entity e USING (entity_id) JOIN scope s USING (scope_id)
-WHERE v.superseded_cursor IS NULL AND v.unit_id IS NULL AND v.state = 0
+WHERE v.superseded_cursor IS NULL AND v.state = 0
 """
 ARTIFACT_VIEW: Final = """
 CREATE VIEW artifact AS
@@ -242,19 +274,19 @@ STATEMENTS: Final = (
     RUNTIME,
     SCOPE,
     ENTITY,
-    WORK_UNIT,
-    WORK_UNIT_EXPIRY,
     VERSION,
-    VERSION_CURRENT,
-    VERSION_UNIT,
+    VERSION_FATE,
     CHANGE,
     CHANGE_SCOPE,
     CHANGE_AGE,
     PRUNED_POSITION,
-    PRUNED_POSITION_SCOPE,
-    PRUNED_POSITION_ONCE,
     SESSION,
+    WORK_UNIT,
+    WORK_UNIT_EXPIRY,
     WORK_UNIT_ENTITY,
+    WORK_UNIT_VERSION,
+    WORK_UNIT_TOKEN,
+    PRUNED_POSITION_ONCE,
     IDEMPOTENCY,
     IDEMPOTENCY_EXPIRY,
     IDEMPOTENCY_UNIT,

@@ -38,7 +38,7 @@ _OF_TYPES: Final = " AND e.type IN (SELECT value FROM json_each(:types))"
 _OF_IDS: Final = " AND e.id IN (SELECT value FROM json_each(:ids))"
 _HEADS: Final = """
 SELECT recorded_at, value FROM version
-WHERE entity_id = ? AND superseded_cursor IS NULL AND unit_id IS NULL AND state = 0
+WHERE entity_id = ? AND superseded_cursor IS NULL AND state = 0
 """
 
 # Letters that fold to ASCII, or begin what folds to it: KELVIN SIGN, I WITH DOT ABOVE.

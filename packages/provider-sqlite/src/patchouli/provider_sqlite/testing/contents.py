@@ -21,12 +21,11 @@ FROM entity e JOIN scope s USING (scope_id) WHERE e.version IS NOT NULL
 UNION ALL
 SELECT s.text, e.type, e.id, v.version, v.parents, v.value, v.superseded_cursor IS NULL
 FROM version v JOIN entity e USING (entity_id) JOIN scope s USING (scope_id)
-WHERE v.unit_id IS NULL
 """
 _CHANGES: Final = """
 SELECT c.cursor, s.text, e.type, e.id, c.kind, c.heads, c.event_meta
 FROM change c JOIN entity e USING (entity_id) JOIN scope s ON s.scope_id = c.scope_id
-ORDER BY c.cursor
+WHERE c.kind <> 'hidden' ORDER BY c.cursor
 """
 
 

@@ -16,7 +16,7 @@ VIOLATIONS: Final = {
     "the number of heads is the number of current versions": """
         SELECT entity_id FROM entity e WHERE head_count <> (version IS NOT NULL) + (
             SELECT count(*) FROM version v WHERE v.entity_id = e.entity_id
-            AND superseded_cursor IS NULL AND unit_id IS NULL)
+            AND superseded_cursor IS NULL)
     """,
     "a version is stored once": """
         SELECT v.version FROM version v JOIN entity e USING (entity_id, version)
@@ -29,7 +29,7 @@ VIOLATIONS: Final = {
         IS NOT (SELECT group_concat(version, ' ') FROM (
             SELECT e.version WHERE e.version IS NOT NULL
             UNION ALL SELECT version FROM version v WHERE v.entity_id = e.entity_id
-                AND superseded_cursor IS NULL AND unit_id IS NULL
+                AND superseded_cursor IS NULL
             ORDER BY 1))
     """,
     "an entity changed last at its newest change": """
@@ -45,10 +45,10 @@ VIOLATIONS: Final = {
         WHERE c.scope_id IS NOT e.scope_id
     """,
     "the frontier of a scope is its newest change, with its token": """
-        SELECT s.scope_id FROM scope s WHERE frontier > 0 AND frontier_token IS NOT (
+        SELECT s.scope_id FROM scope s WHERE frontier > 0 AND frontier_token NOT IN (
             SELECT token FROM change WHERE cursor = frontier AND scope_id = s.scope_id
             UNION ALL SELECT token FROM causal_token p
-            WHERE p.cursor = frontier AND p.scope_id = s.scope_id)
+            WHERE p.token = s.frontier_token AND p.cursor = frontier AND p.scope_id = s.scope_id)
         UNION ALL SELECT scope_id FROM change JOIN scope USING (scope_id) WHERE cursor > frontier
         UNION ALL SELECT scope_id FROM causal_token JOIN scope USING (scope_id)
         WHERE cursor > frontier
@@ -57,7 +57,8 @@ VIOLATIONS: Final = {
         SELECT token FROM change JOIN causal_token USING (token)
     """,
     "what is pruned lies behind the horizon": """
-        SELECT token FROM causal_token JOIN scope USING (scope_id) WHERE cursor > pruned_through
+        SELECT token FROM causal_token t JOIN scope USING (scope_id) WHERE cursor > pruned_through
+        AND NOT EXISTS (SELECT 1 FROM change c WHERE c.cursor = t.cursor AND c.scope_id = t.scope_id)
     """,
     "no version is newer than the frontier of its scope": """
         SELECT v.version FROM version v JOIN entity USING (entity_id) JOIN scope USING (scope_id)

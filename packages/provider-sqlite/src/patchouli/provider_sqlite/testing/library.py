@@ -167,7 +167,7 @@ class Library:
 
     def search(self, plan: RetrievePlan, *, has_index: bool = True) -> Page:
         """Return the page of `plan`."""
-        page = search.retrieve(self.reader, plan, clock=SystemClock(), has_index=has_index)
+        page = search.retrieve(self.reader, plan, clock=SystemClock(), has_index=has_index).outcome
         if not isinstance(page, Page):
             raise TypeError(page)
         return page
