@@ -11,11 +11,13 @@ from patchouli.backend.canonical import canonical
 from patchouli.backend.errors import (
     DeadlineExceededError,
     EngineError,
+    EntityConflict,
     IdempotencyConflictError,
     InvalidRequestError,
     NotFoundError,
     OverloadedError,
     UnsupportedCapabilityError,
+    VersionConflictError,
     WorkUnitExpiredError,
 )
 from patchouli.backend.results import EntityResult, VersionView
@@ -28,7 +30,15 @@ if TYPE_CHECKING:
     from patchouli.backend.policy.plan import Selection
     from patchouli.backend.policy.selection import Selector
     from patchouli.backend.results import EntityState
-    from patchouli.provider import EntityKey, Json, Observation, Version
+    from patchouli.provider import EntityKey, Json, Observation, UnitConflict, Version
+
+
+_UNIT_REFUSALS = {
+    UnitState.CLOSING: "the work unit is closed and waits for its publication; it takes no more "
+    "requests",
+    UnitState.COMMITTED: "the work unit was published; begin another one",
+    UnitState.POLICY_MISMATCH: "the work unit was begun in another scope or under another behavior",
+}
 
 
 class Answers:
@@ -36,6 +46,7 @@ class Answers:
 
     def __init__(self, policy: Policy, selector: Selector) -> None:
         self._selector = selector
+        self._aliases = policy.meta_fields.keys()
         self._is_flat = all(
             field.pointer == f"/{alias}" and "~" not in alias and "/" not in alias
             for alias, field in policy.meta_fields.items()
@@ -43,7 +54,16 @@ class Answers:
 
     def accepted(self, key: EntityKey, selection: Selection, version: Version) -> EntityResult:
         """Return the result of a mutation that was accepted as `version`."""
-        aliases = selection.behavior.causal_aliases
+        return self.brought_about(key, selection.behavior.causal_aliases, version)
+
+    def brought_about(
+        self, key: EntityKey, causal_aliases: Iterable[str], version: Version
+    ) -> EntityResult:
+        """Return the result of a mutation that brought about `version`, which is its token.
+
+        Aliases that the policy does not have, or no longer, are left out.
+        """
+        aliases = [alias for alias in causal_aliases if alias in self._aliases]
         meta = self._selector.write_meta(dict.fromkeys(aliases, version.id)) if aliases else {}
         return EntityResult(meta, VersionView(key.type, key.id, version.id, version.value_json))
 
@@ -101,6 +121,22 @@ def unsupported(names: Iterable[str]) -> UnsupportedCapabilityError:
     )
 
 
+def in_the_way(conflicts: Iterable[UnitConflict]) -> VersionConflictError:
+    """Return the refusal of a close whose work unit these entities keep from being published."""
+    return VersionConflictError(
+        "others changed what the work unit was based on, and it cannot be reconciled; it takes no "
+        "more mutations and expires",
+        conflicts=[
+            EntityConflict(
+                entity_type=conflict.key.type,
+                entity_id=conflict.key.id,
+                current_versions=tuple(head.id for head in conflict.published_heads),
+            )
+            for conflict in conflicts
+        ],
+    )
+
+
 def refused(outcome: object) -> EngineError:
     """Return the error of an outcome that is none of the expected ones."""
     match outcome:
@@ -111,8 +147,8 @@ def refused(outcome: object) -> EngineError:
             )
         case UnitRefused(state=UnitState.EXPIRED):
             return WorkUnitExpiredError("the work unit expired and was discarded")
-        case UnitRefused():
-            return InvalidRequestError("the work unit does not take this request")
+        case UnitRefused(state=state):
+            return InvalidRequestError(_UNIT_REFUSALS[state])
         case IdentityTaken():
             return IdempotencyConflictError("the idempotency identity belongs to another mutation")
         case _:

@@ -1,11 +1,11 @@
-"""Merges carried out: the joins that `merge_update` asks for, made one after the other.
+"""Merges carried out: the joins that a merge asks for, made one after the other.
 
 Values are compared, joined and validated here; none of it may run on the event loop.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from patchouli.automerge import LimitExceededError, join
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from patchouli.backend.mutation.merging import Join
-    from patchouli.backend.mutation.reconcile import Resolution
+
+T = TypeVar("T")
 
 
-def carry_out(steps: Generator[Join, str | None, Resolution]) -> Resolution:
+def carry_out(steps: Generator[Join, str | None, T]) -> T:
     """Return what `steps` end with, making the joins they ask for."""
     try:
         needed = next(steps)
