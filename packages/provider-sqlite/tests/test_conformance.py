@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from patchouli.provider_conformance import (
     CancellationConformance,
+    CausalConformance,
     ChangesConformance,
     DeadlineConformance,
     DivergenceConformance,
     EntityConformance,
     FilterConformance,
     HeadsConformance,
+    IdempotencyConformance,
     IntegrityConformance,
     LifecycleConformance,
     OrderConformance,
@@ -22,6 +24,7 @@ from patchouli.provider_conformance import (
     RefusalConformance,
     RetrievalConformance,
     RobustnessConformance,
+    SessionConformance,
     SourceConformance,
     TextConformance,
     WaitingConformance,
@@ -52,6 +55,9 @@ class OnSqlite(ProviderSuite):
 class TestCancellation(OnSqlite, CancellationConformance): ...
 
 
+class TestCausality(OnSqlite, CausalConformance): ...
+
+
 class TestChanges(OnSqlite, ChangesConformance): ...
 
 
@@ -68,6 +74,9 @@ class TestFilters(OnSqlite, FilterConformance): ...
 
 
 class TestHeads(OnSqlite, HeadsConformance): ...
+
+
+class TestIdempotency(OnSqlite, IdempotencyConformance): ...
 
 
 class TestIntegrity(OnSqlite, IntegrityConformance): ...
@@ -92,6 +101,9 @@ class TestRetrieval(OnSqlite, RetrievalConformance): ...
 
 
 class TestRobustness(OnSqlite, RobustnessConformance): ...
+
+
+class TestSessions(OnSqlite, SessionConformance): ...
 
 
 class TestSources(OnSqlite, SourceConformance): ...

@@ -40,14 +40,23 @@ from patchouli.provider import (
     ProviderError,
 )
 from patchouli.provider_sqlite import bulk, heads
+from patchouli.provider_sqlite.control import Advance
 from patchouli.provider_sqlite.errors import KIND, translate
 from patchouli.provider_sqlite.group import FIND_SCOPE, KEEPING, Group, Work, past_deadline
+from patchouli.provider_sqlite.idempotency import find_record, find_records, store_records
 from patchouli.provider_sqlite.lifecycle import read_last_cursor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from patchouli.provider import Clock, EntityKey
+    from patchouli.provider import (
+        Clock,
+        ControlKey,
+        EntityKey,
+        IdempotencyRecord,
+        IdentityTaken,
+        Replayed,
+    )
     from patchouli.provider_sqlite.connection import Connection
 
 LAST_ENTITY: Final = "SELECT ifnull(max(entity_id), 0) FROM entity"
@@ -205,9 +214,12 @@ class _Works:
         for index in rest:
             work = self._works[index]
             try:
-                self._results[index] = (
-                    self._apply_one(work) if isinstance(work, Commit) else group.attempt(work)
-                )
+                if isinstance(work, Commit):
+                    self._results[index] = self._apply_one(work)
+                elif isinstance(work, Advance):  # it writes nothing itself: no savepoint
+                    self._results[index] = work.carry_out(group)
+                else:
+                    self._results[index] = group.attempt(work)
             except ProviderError as error:
                 self._results[index] = error
 
@@ -216,17 +228,18 @@ class _Works:
         creates: list[tuple[int, Commit]] = []
         updates: list[tuple[int, Commit]] = []
         rest: list[int] = []
-        seen: set[EntityKey] = set()
-        number = 0
+        seen: set[EntityKey | ControlKey] = set()
         for index in indexes:
             commit = self._works[index]
             if not isinstance(commit, Commit):
                 rest.append(index)
                 continue
+            record = commit.idempotency
+            number = len(seen) + (1 if record is None else 2)
             seen.add(commit.key)
-            number += 1
+            if record is not None:
+                seen.add(record.identity)
             if len(seen) < number or self._group.is_late(commit.deadline_unix_ms):
-                number = len(seen)
                 rest.append(index)
             elif bulk.is_plain_create(commit):
                 creates.append((index, commit))
@@ -234,11 +247,31 @@ class _Works:
                 updates.append((index, commit))
             else:
                 rest.append(index)
+        self._answer_known(creates, updates)
         rows = self._create_plain(creates) + self._update_plain(updates)
         bulk.append_changes(self._connection, rows)
         for cursor, scope_id, _, commit in rows:
             self._note(commit, scope_id, cursor)
+        records = [row[3].idempotency for row in rows]
+        store_records(self._connection, [record for record in records if record is not None])
         return rest
+
+    def _answer_known(self, *commits: list[tuple[int, Commit]]) -> None:
+        """Take out of the lists what was accepted before, or is under an identity of another."""
+        asked = [
+            (index, commit.idempotency)
+            for some in commits
+            for index, commit in some
+            if commit.idempotency is not None
+        ]
+        if not asked:
+            return
+        own = self._group.unix_ms()
+        known = find_records(self._connection, asked, own_unix_ms=own)
+        for index, result in known.items():
+            self._results[index] = result
+        for some in commits:
+            some[:] = [(index, commit) for index, commit in some if index not in known]
 
     def _create_plain(self, creates: Sequence[tuple[int, Commit]]) -> list[bulk.Row]:
         rows: list[bulk.Row] = []
@@ -277,11 +310,16 @@ class _Works:
             MisuseError: It contradicts itself or the store.
         """
         group = self._group
+        heads.require_consistent(commit)
+        if not commit.new_versions:
+            raise heads.misuse("a commit without new versions closes a work unit, and names none")
+        known = self._known(commit.idempotency)
+        if known is not None:
+            return known
         scope = group.find_scope(commit.key.scope)
         state = heads.ABSENT if scope is None else heads.read_state(self._connection, scope, commit)
         if state.heads != frozenset(commit.expected_heads):
             return LOST
-        heads.require_consistent(commit)
         heads.require_known(self._connection, commit, state)
         group.require_in_time(commit.deadline_unix_ms)
         scope_id = group.require_scope(commit.key.scope)
@@ -297,7 +335,20 @@ class _Works:
         ).carry_out()
         bulk.append_changes(self._connection, [(cursor, scope_id, entity_id, commit)])
         self._note(commit, scope_id, cursor)
+        if commit.idempotency is not None:
+            store_records(self._connection, [commit.idempotency])
         return Committed(cursor=Cursor(cursor))
+
+    def _known(self, record: IdempotencyRecord | None) -> Replayed | IdentityTaken | None:
+        if record is None:
+            return None
+        return find_record(
+            self._connection,
+            record.identity,
+            record.request_json,
+            now_unix_ms=record.now_unix_ms,
+            own_unix_ms=self._group.unix_ms(),
+        )
 
     def _note(self, commit: Commit, scope_id: int, cursor: int) -> None:
         self._group.move_frontier(scope_id, cursor, commit.causal_token)

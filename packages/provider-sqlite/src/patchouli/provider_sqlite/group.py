@@ -18,6 +18,7 @@ from patchouli.provider import (
     Staged,
 )
 from patchouli.provider_sqlite import bulk
+from patchouli.provider_sqlite.control import Advanced
 from patchouli.provider_sqlite.errors import KIND
 
 if TYPE_CHECKING:
@@ -30,7 +31,14 @@ FIND_SCOPE: Final = "SELECT scope_id FROM scope WHERE text = ?"
 INSERT_SCOPE: Final = "INSERT INTO scope (text) VALUES (?) RETURNING scope_id"
 FRONTIER: Final = "SELECT frontier, frontier_token FROM scope WHERE scope_id = ?"
 
-KEEPING: Final = (Committed, Staged, Published, Drifted, Discarded)
+
+class Entered:
+    """A work unit is open, or expired because it was overdue."""
+
+
+ENTERED: Final = Entered()
+
+KEEPING: Final = (Committed, Staged, Published, Drifted, Discarded, Advanced, Entered)
 """The answers that keep something of what was asked, and so must not be late."""
 
 

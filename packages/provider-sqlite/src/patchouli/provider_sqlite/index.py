@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from patchouli.provider import Clock, RetrieveOutcome, RetrievePlan
+    from patchouli.provider_sqlite.control import Answer
 
 TIDIED_PAGES: Final = 256  # of postings merged in one step of a few milliseconds
 LONGEST_PAUSE_SECONDS: Final = 0.25  # of a writer that is slowed down
@@ -146,7 +147,7 @@ class Index:
 
     def retrieve(
         self, connection: Connection, plan: RetrievePlan, *, clock: Clock
-    ) -> RetrieveOutcome:
+    ) -> Answer[RetrieveOutcome]:
         """Answer `plan` with a connection of a reader thread to the truth.
 
         The deadline is the caller's: it interrupts the connection.

@@ -14,11 +14,13 @@ from patchouli.provider import (
     Committed,
     Consistency,
     DeadlineExceededError,
+    IdentityTaken,
     MisuseError,
     Provider,
     Raced,
     Reading,
     ReadPlan,
+    Replayed,
     SystemClock,
     Unavailable,
     UnavailableError,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
         WorkUnit,
     )
     from patchouli.provider_sqlite.connection import Connection
+    from patchouli.provider_sqlite.control import Answer
 
 T = TypeVar("T")
 
@@ -66,7 +69,14 @@ T = TypeVar("T")
 _SQL_FAILURES: Final = (apsw.Error, UnicodeError, JSONDecodeError, OverflowError)
 
 CAPABILITIES: Final = Capabilities(
-    authority=True, change_stream=True, retrieval=True, linearizable_reads=True
+    authority=True,
+    change_stream=True,
+    retrieval=True,
+    idempotency=True,
+    causal_reads=True,
+    monotonic_reads=True,
+    read_your_writes=True,
+    linearizable_reads=True,
 )
 
 
@@ -158,13 +168,12 @@ class SqliteProvider(Provider):
     async def read(self, plan: ReadPlan) -> ReadOutcome:
         """Return the heads of an entity, on the event loop: a few look-ups by key, no waiting.
 
-        Only a divergence that needs a long walk goes to a reader thread.
+        Only a divergence that needs a long walk goes to a reader thread, and only a read that takes
+        a session further than it was waits for the writer.
         """
         store = self._require("read")
-        _refuse_unsupported(plan.consistency, plan.unit, "read")
-        if plan.idempotency is not None:
-            raise _unsupported("read")
-        return await self._read(store, plan)
+        _refuse_unsupported(plan.unit, "read")
+        return await self._advanced(store, await self._read(store, plan))
 
     async def commit(self, commit: Commit) -> CommitOutcome:
         """Replace the heads of an entity, durably, in a transaction shared with other commits.
@@ -177,11 +186,11 @@ class SqliteProvider(Provider):
             OutcomeUnknownError: The disk failed in a way that leaves open what is on it.
         """
         store = self._require("commit")
-        if commit.staging or commit.idempotency or commit.write_sessions:
+        if commit.staging:
             raise _unsupported("commit")
         with self._admission:
             result = await store.writer.hand_over(commit)
-            if isinstance(result, Committed):
+            if isinstance(result, Committed | Replayed | IdentityTaken):
                 return result
             return await self._raced(store, commit)
 
@@ -201,8 +210,8 @@ class SqliteProvider(Provider):
             DeadlineExceededError: The deadline passed.
         """
         store = self._require("retrieve")
-        _refuse_unsupported(plan.consistency, plan.unit, "retrieve")
-        return await self._on_reader(
+        _refuse_unsupported(plan.unit, "retrieve")
+        answer = await self._on_reader(
             store,
             "retrieve",
             lambda connection: store.index.retrieve(
@@ -210,6 +219,7 @@ class SqliteProvider(Provider):
             ),
             deadline_unix_ms=plan.consistency.deadline_unix_ms,
         )
+        return await self._advanced(store, answer)
 
     async def read_changes(self, plan: ChangesPlan) -> ChangePage:
         """Return a page of the change log, read on a reader thread."""
@@ -299,12 +309,19 @@ class SqliteProvider(Provider):
             base_versions=commit.base_versions,
             with_divergence=commit.with_divergence,
         )
-        reading = await self._read(store, plan)
+        reading = (await self._read(store, plan)).outcome
         if not isinstance(reading, Reading):
             raise UnavailableError(KIND, "commit", reading.detail)
         return Raced(heads=reading.heads, bases=reading.bases, divergence=reading.divergence)
 
-    async def _read(self, store: Store, plan: ReadPlan) -> Reading | Unavailable:
+    async def _advanced(self, store: Store, answer: Answer[T]) -> T:
+        """Return the outcome of a read when the sessions that it takes further are on disk."""
+        if answer.advance is not None:
+            with self._admission:
+                await store.writer.hand_over(answer.advance)
+        return answer.outcome
+
+    async def _read(self, store: Store, plan: ReadPlan) -> Answer[Reading | Unavailable]:
         limits = self._limits
         try:
             return reads.read(
@@ -374,14 +391,10 @@ class _Admission:
             await self._none_left.wait()
 
 
-def _refuse_unsupported(consistency: Consistency, unit: WorkUnit | None, operation: str) -> None:
-    if unit is not None or consistency.minimum_tokens:
+def _refuse_unsupported(unit: WorkUnit | None, operation: str) -> None:
+    if unit is not None:
         raise _unsupported(operation)
-    for session in consistency.sessions:
-        if session.monotonic_reads or session.read_your_writes:
-            raise _unsupported(operation)
 
 
 def _unsupported(operation: str) -> UnsupportedError:
-    detail = "work units, idempotency, sessions and causal tokens are not offered by this store"
-    return UnsupportedError(KIND, operation, detail)
+    return UnsupportedError(KIND, operation, "work units are not offered by this store")

@@ -13,9 +13,17 @@ import heapq
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from patchouli.provider import EntityKey, Hit, MisuseError, Page, UnsupportedError
+from patchouli.provider import (
+    EntityKey,
+    Hit,
+    MisuseError,
+    Page,
+    Unavailable,
+    UnsupportedError,
+)
 from patchouli.provider_sqlite import search_snapshot
 from patchouli.provider_sqlite.codec import version_of
+from patchouli.provider_sqlite.control import Answer, advance_of, check_bounds
 from patchouli.provider_sqlite.errors import KIND
 from patchouli.provider_sqlite.reads import HEADS, NOTHING_PUBLISHED, check_consistency
 from patchouli.provider_sqlite.search_documents import find_documents
@@ -38,7 +46,7 @@ WHERE entity_id = ? AND head_count = 1
 
 def retrieve(
     connection: Connection, plan: RetrievePlan, *, clock: Clock, has_index: bool
-) -> RetrieveOutcome:
+) -> Answer[RetrieveOutcome]:
     """Return a page of `plan`; `has_index` says whether `connection` has an index attached.
 
     Raises:
@@ -48,7 +56,7 @@ def retrieve(
     """
     refusal = check_consistency(plan.consistency, clock)
     if refusal is not None:
-        return refusal
+        return Answer(refusal)
     if plan.unit is not None:
         raise UnsupportedError(KIND, "retrieve", "it does not offer work units")
     if plan.limit < 1:
@@ -56,9 +64,16 @@ def retrieve(
     connection.execute("BEGIN")
     try:
         snapshot = search_snapshot.take(connection, plan.scope, has_index=has_index)
+        observation = NOTHING_PUBLISHED if snapshot is None else snapshot.observation
+        frontier = observation.frontier
+        scope_id = None if snapshot is None else snapshot.scope_id
+        behind = check_bounds(connection, plan.consistency, scope_id=scope_id, frontier=frontier)
+        if isinstance(behind, Unavailable):
+            return Answer(behind)
         if snapshot is None:
-            return Page(hits=(), has_more=False, observation=NOTHING_PUBLISHED)
-        return _page(snapshot, Wanted(plan))
+            return Answer(Page(hits=(), has_more=False, observation=observation))
+        advance = advance_of(plan.scope, plan.consistency, behind, frontier)
+        return Answer(_page(snapshot, Wanted(plan)), advance)
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import apsw
-from patchouli.provider import CausalToken, Cursor, Observation, Source
 from patchouli.provider_sqlite.connection import number_array
 from patchouli.provider_sqlite.index_schema import ALL_BUILT, ENTITY_BITS, read_state
+from patchouli.provider_sqlite.reads import observation_of
 
 if TYPE_CHECKING:
-    from patchouli.provider import ScopeText
+    from patchouli.provider import Observation, ScopeText
     from patchouli.provider_sqlite.connection import Array, Connection
 
 _SCOPE: Final = (
@@ -75,11 +75,7 @@ def take(connection: Connection, scope: ScopeText, *, has_index: bool) -> Snapsh
     if row is None:
         return None
     scope_id, frontier, token, pruned_through = row
-    observation = Observation(
-        source=Source.AUTHORITY,
-        frontier=Cursor(frontier),
-        causal_token=None if token is None else CausalToken(token),
-    )
+    observation = observation_of(frontier, token)
     if state is None:
         return Snapshot(
             connection, scope_id, observation, _entities(connection, _UNBUILT, scope_id, -1), -1
