@@ -11,6 +11,7 @@ from patchouli.protocol import (
     UPLOAD_BEGIN,
     UPLOAD_CHUNK,
     UPLOAD_COMMIT,
+    ErrorCode,
     decode_chunk,
     encode_chunk,
 )
@@ -27,7 +28,10 @@ _USER = "mira"
 
 
 async def upload_until_cut_off(endpoint: Path, account: Account) -> None:
-    """Upload until the connection ends; every third content is one that was uploaded before."""
+    """Upload until the connection ends; every third content is one that was uploaded before.
+
+    A daemon that stops refuses what is asked of it and then ends the connection.
+    """
     number_of_peer = account.new_peer()
     try:
         async with await Peer.connect(endpoint, capabilities=["artifacts"]) as peer:
@@ -47,18 +51,30 @@ async def _upload(peer: Peer, account: Account, number_of_peer: int, content: by
         "name": None,
         "metadata": ARTIFACT_METADATA,
     }
-    begun = await peer.result(UPLOAD_BEGIN, {"meta": meta, "data": begin})
+    begun = await _result(peer, UPLOAD_BEGIN, {"meta": meta, "data": begin})
+    if begun is None:
+        return
     upload = {"upload_id": begun["data"]["upload_id"]}
     half = len(content) // 2
     for offset in (0, half):
         chunk = {"offset": offset, "bytes_base64": encode_chunk(content[offset : offset + half])}
-        await peer.result(UPLOAD_CHUNK, {"meta": meta, "data": {**upload, **chunk}})
+        data = {**upload, **chunk}
+        if await _result(peer, UPLOAD_CHUNK, {"meta": meta, "data": data}) is None:
+            return
     attempt = account.attempt(number_of_peer, CREATE, key)
     meta = meta_of(_USER, attempt=attempt.number)
     answer = await peer.call(UPLOAD_COMMIT, {"meta": meta, "data": upload})
     account.settle(attempt, answer)
     if attempt.version is not None:
         account.uploaded[key] = content
+
+
+async def _result(peer: Peer, method: str, params: object) -> dict[str, Any] | None:
+    """Return the `result` of a call, or None if it was refused because the daemon stops."""
+    answer = await peer.call(method, params)
+    if "result" not in answer:
+        assert answer["error"]["code"] == ErrorCode.OVERLOADED, answer
+    return answer.get("result")
 
 
 async def check_uploads(endpoint: Path, account: Account) -> None:
