@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from patchouli.backend.artifacts.care import CareSchedule, Caretaker
+from patchouli.backend.artifacts.collection import Checked, Collected, check_objects, collect
 from patchouli.backend.artifacts.library import ArtifactLibrary
 from patchouli.backend.artifacts.service import ArtifactService, DownloadResult
 from patchouli.backend.artifacts.uploads import ArtifactLimits
@@ -75,6 +77,10 @@ __all__ = [
     "Behavior",
     "BehaviorPlan",
     "CapabilityFinding",
+    "CareSchedule",
+    "Caretaker",
+    "Checked",
+    "Collected",
     "ConfigurationError",
     "CursorExpiredError",
     "DeadlineExceededError",
@@ -120,9 +126,11 @@ __all__ = [
     "WorkUnitExpiredError",
     "canonical",
     "canonical_bytes",
+    "check_objects",
     "check_policy",
     "check_policy_document",
     "check_providers_document",
+    "collect",
     "control_key",
     "endpoint_defect",
     "event_line",

@@ -7,7 +7,13 @@ Below the root:
   of its text) uploaded the content (last part) itself. Without it the content is not there for a
   scope, whatever an entity claims: knowing a digest is not enough to read foreign bytes;
 * `uploads/<upload id>.part`: bytes of a running upload, removed at the next start;
+* `database`: which database the library serves, and since when;
 * `lock`: held while the library is open; two users of one root would remove each other's parts.
+
+An object is *young* for a while after it was published, granted or named by a client. The time that
+its file bears is that of the last of these, so it is never removed between the moment when a
+request relies on it and the commit that names it. What looks at that time and acts on it does so
+under one lock. The grants go before the object, durably: nobody is promised bytes that are gone.
 
 All functions block; callers run them on threads. A name is durable before it is relied upon: the
 file is synced, then renamed, then its directory is synced. That a name is there is no proof of it:
@@ -17,11 +23,15 @@ another thread, or a process that was killed, may have made it and not have come
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import stat
+import threading
+from collections import Counter
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING, Final, NewType
 
 from patchouli.backend.errors import ArtifactStoreError, OverloadedError
 from patchouli.provider import PrivateFiles, UnsafeStoreError, open_private, sync_directory
@@ -32,7 +42,7 @@ except ImportError:  # not POSIX
     fcntl = None
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable, Iterator
     from pathlib import Path
 
     from patchouli.provider import ScopeText
@@ -40,7 +50,12 @@ if TYPE_CHECKING:
 Digest = NewType("Digest", str)
 """64 lower-case hexadecimal digits of a SHA-256."""
 
+SHARDS: Final = 256  # directories of objects, by the first byte of the digest
+
+PIECE_BYTES: Final = 1 << 20  # of an object that is read whole
+
 _PART = ".part"
+_REST = re.compile(r"[0-9a-f]{62}\Z")
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -60,14 +75,21 @@ class ArtifactLibrary:
         for folder in (self._root, self._objects, self._uploads, self._grants):
             files.make_directory(folder)
             files.require_private_directory(folder)
+        self._changing = threading.Lock()  # held over a look at an object and what follows from it
+        self._wanted: Counter[Digest] = Counter()  # objects that uploads have published
         self._lock = open_private(self._root / "lock", os.O_RDWR | os.O_CREAT)
         self._require_ownership()
         self._shards: set[Path] = set()  # at most 256, whose names this process has synced
         self.foreign_entries = self._remove_parts()
 
     @property
+    def root(self) -> Path:
+        """The directory of the library."""
+        return self._root
+
+    @property
     def _objects(self) -> Path:
-        return self._root / "objects" / "sha256"
+        return _objects_of(self._root)
 
     @property
     def _uploads(self) -> Path:
@@ -115,13 +137,27 @@ class ArtifactLibrary:
         path = self._object(digest)
         with file_failures("upload it again", is_retryable=False):
             os.ftruncate(descriptor, length)  # a chunk that failed may have left bytes behind it
+            os.utime(self._part(upload_id))
             os.fsync(descriptor)
             if path.parent not in self._shards:
                 path.parent.mkdir(0o700, exist_ok=True)
                 sync_directory(path.parent.parent)
                 self._shards.add(path.parent)
-            self._part(upload_id).replace(path)
-            sync_directory(path.parent)
+            with self._changing:
+                self._part(upload_id).replace(path)
+                self._wanted[digest] += 1
+            try:
+                sync_directory(path.parent)
+            except OSError:
+                self.forget(digest)
+                raise
+
+    def forget(self, digest: Digest) -> None:
+        """End the claim of an upload to the object that it published."""
+        with self._changing:
+            self._wanted[digest] -= 1
+            if self._wanted[digest] <= 0:
+                del self._wanted[digest]
 
     def grant(self, scope: ScopeText, digest: Digest) -> None:
         """Remember, durably, that `scope` uploaded `digest`.
@@ -133,12 +169,23 @@ class ArtifactLibrary:
         path = self._grant(scope, digest)
         with file_failures("commit the upload again"):
             PrivateFiles(store="artifacts", operation="grant").make_directory(path.parent)
-            os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
+            with self._changing:
+                os.utime(self._object(digest))
+                os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
             sync_directory(path.parent)
 
     def is_granted(self, scope: ScopeText, digest: Digest) -> bool:
-        """Return whether `scope` ever uploaded `digest`."""
+        """Return whether `scope` uploaded `digest`."""
         return self._grant(scope, digest).exists()
+
+    def renew(self, scope: ScopeText, digest: Digest) -> bool:
+        """Return whether `scope` uploaded `digest`; if so, the object is young again."""
+        with self._changing:
+            if not self.is_granted(scope, digest):
+                return False
+            with suppress(OSError):  # bytes that are missing are found missing by who reads them
+                os.utime(self._object(digest))
+            return True
 
     def open_object(self, digest: Digest) -> int | None:
         """Return a descriptor for reading the object, or None if there is none.
@@ -155,6 +202,98 @@ class ArtifactLibrary:
             os.close(descriptor)
             return None
         return descriptor
+
+    def serves_since(self, incarnation: str, *, now_unix_ms: int) -> int:
+        """Return since when the library serves the database `incarnation`: if it is new, from now.
+
+        Raises:
+            OverloadedError: There is no room.
+            ArtifactStoreError: The file system refuses.
+        """
+        path = self._root / "database"
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            known = json.loads(path.read_bytes())
+            if known["incarnation"] == incarnation:
+                return int(known["since_unix_ms"])
+        draft = path.with_suffix(".new")
+        text = json.dumps({"incarnation": incarnation, "since_unix_ms": now_unix_ms})
+        with file_failures("try again"):
+            descriptor = open_private(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+            sync_directory(self._root)
+        return now_unix_ms
+
+    def objects(self, shard: int) -> list[Digest]:
+        """Return the objects whose digest begins with the byte `shard`, ascending.
+
+        Raises:
+            ArtifactStoreError: The file system refuses.
+        """
+        return list_objects(self._root, shard)
+
+    def is_old(self, digest: Digest, *, before_unix_ms: int) -> bool:
+        """Return whether the object is there and has not been young since `before_unix_ms`."""
+        try:
+            status = self._object(digest).lstat()
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_mtime_ns < before_unix_ms * 1_000_000
+
+    def length(self, digest: Digest) -> int:
+        """Return the bytes of the object, 0 if it is gone."""
+        try:
+            return self._object(digest).lstat().st_size
+        except OSError:
+            return 0
+
+    def grants(self, digests: Iterable[Digest]) -> dict[Digest, list[Path]]:
+        """Return the grants of objects; it looks through all grants.
+
+        Raises:
+            ArtifactStoreError: The file system refuses.
+        """
+        found: dict[Digest, list[Path]] = {digest: [] for digest in digests}
+        with file_failures("try again"):
+            for shard in sorted(self._grants.iterdir()):
+                for scope in sorted(shard.iterdir()):
+                    with os.scandir(scope) as entries:
+                        for entry in entries:
+                            if entry.name in found:
+                                found[Digest(entry.name)].append(scope / entry.name)
+        return found
+
+    def remove(self, digest: Digest, grants: Iterable[Path], *, before_unix_ms: int) -> int | None:
+        """Remove an old object that nothing names, its grants first; return its length.
+
+        None if it is gone or has become young, or an upload wants it. What a crash interrupts is
+        done by the next collection.
+
+        Raises:
+            ArtifactStoreError: The file system refuses.
+        """
+        path = self._object(digest)
+        with file_failures("try again"):
+            with self._changing:
+                if not self._may_go(digest, before_unix_ms):
+                    return None
+                for grant in grants:
+                    grant.unlink(missing_ok=True)
+            for folder in {grant.parent for grant in grants}:
+                sync_directory(folder)
+            with self._changing:
+                if not self._may_go(digest, before_unix_ms):
+                    return None
+                length = path.lstat().st_size
+                path.unlink()
+            sync_directory(path.parent)
+            return length
+
+    def _may_go(self, digest: Digest, before_unix_ms: int) -> bool:
+        return digest not in self._wanted and self.is_old(digest, before_unix_ms=before_unix_ms)
 
     def _object(self, digest: Digest) -> Path:
         return self._objects / digest[:2] / digest[2:]
@@ -186,6 +325,40 @@ class ArtifactLibrary:
             else:
                 foreign.append(entry.name)
         return foreign
+
+
+def list_objects(root: Path, shard: int) -> list[Digest]:
+    """Return the objects below `root` whose digest begins with the byte `shard`, ascending.
+
+    Files of other names are not ours and are left out.
+
+    Raises:
+        ArtifactStoreError: The file system refuses.
+    """
+    first = f"{shard:02x}"
+    with file_failures("try again"):
+        try:
+            names = os.listdir(_objects_of(root) / first)
+        except FileNotFoundError:
+            return []
+    return [Digest(first + name) for name in sorted(names) if _REST.match(name)]
+
+
+def read_object(root: Path, digest: Digest) -> Iterator[bytes]:
+    """Yield the bytes of an object below `root`, piece by piece.
+
+    Raises:
+        FileNotFoundError: It is gone.
+        OSError: It cannot be read.
+    """
+    descriptor = open_private(_objects_of(root) / digest[:2] / digest[2:], os.O_RDONLY)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def _objects_of(root: Path) -> Path:
+    return root / "objects" / "sha256"
 
 
 def append(descriptor: int, data: bytes, *, offset: int) -> None:

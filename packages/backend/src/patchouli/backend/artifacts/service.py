@@ -174,7 +174,7 @@ class ArtifactService:
         match value:
             case {"placement": {"kind": "managed", "provider": self._node_id, "key": key}}:
                 found = _KEY.match(key) if isinstance(key, str) else None
-                if found and self._library.is_granted(scope, Digest(found[1])):
+                if found and self._library.renew(scope, Digest(found[1])):
                     return
                 raise InvalidRequestError(
                     "a managed placement names bytes that were uploaded in this scope",

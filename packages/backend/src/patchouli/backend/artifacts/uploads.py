@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from patchouli.backend.artifacts.library import Digest, append
+from patchouli.backend.artifacts.threads import on_thread
 from patchouli.backend.errors import (
     EngineError,
     InvalidRequestError,
@@ -113,7 +115,7 @@ class Uploads:
         self._uploads[upload.id] = upload
         async with upload.lock:
             try:
-                await _finish(asyncio.to_thread(self._create, upload))
+                await on_thread(partial(self._create, upload))
             except BaseException:
                 await self._discard(upload)
                 raise
@@ -142,7 +144,7 @@ class Uploads:
                 return upload.length
             self._take_room(upload, offset=offset, size=len(data))
             try:
-                await _finish(asyncio.to_thread(self._append, upload, data))
+                await on_thread(partial(self._append, upload, data))
             finally:
                 upload.room = upload.length
             upload.last_chunk = chunk
@@ -175,7 +177,7 @@ class Uploads:
                 digest = Digest(upload.hasher.hexdigest())
                 _require_expected(upload, digest)
                 try:
-                    await _finish(asyncio.to_thread(self._publish, upload, digest))
+                    await on_thread(partial(self._publish, upload, digest))
                 except EngineError:
                     await self._discard(upload)
                     raise
@@ -220,6 +222,8 @@ class Uploads:
     def _keep(self, upload: Upload, result: EntityResult) -> None:
         """Keep nothing of an upload but its answer."""
         del self._uploads[upload.id]
+        if upload.published is not None:
+            self._library.forget(upload.published)
         self._done[upload.id] = _Done(upload.connection, result, self._clock.monotonic())
         if len(self._done) > self._limits.results:
             del self._done[next(iter(self._done))]
@@ -260,21 +264,13 @@ class Uploads:
 
     async def _discard(self, upload: Upload) -> None:
         """Forget an upload whose lock is held."""
-        self._uploads.pop(upload.id, None)
+        was_open = self._uploads.pop(upload.id, None) is not None
+        if was_open and upload.published is not None:
+            self._library.forget(upload.published)
         if upload.descriptor >= 0:
             os.close(upload.descriptor)
             upload.descriptor = -1
-            await _finish(asyncio.to_thread(self._library.remove_part, upload.id))
-
-
-async def _finish(work: Coroutine[None, None, None]) -> None:
-    """Wait for `work` to its end, also when cancelled meanwhile: a thread cannot be stopped."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
+            await on_thread(partial(self._library.remove_part, upload.id))
 
 
 def _require_open(upload: Upload) -> None:
