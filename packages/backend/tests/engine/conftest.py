@@ -75,7 +75,9 @@ class Watched(Provider):
         self.commits: list[Commit] = []
         self.reads: list[ReadPlan] = []
         self.retrievals: list[RetrievePlan] = []
+        self.publications: list[Publish] = []
         self.before_commit: deque[Step] = deque()
+        self.before_publish: deque[Step] = deque()
         self.answers: deque[Any] = deque()
         self.lacks: frozenset[str] = frozenset()
 
@@ -115,7 +117,10 @@ class Watched(Provider):
 
     async def publish(self, publish: Publish) -> PublishOutcome:
         self.calls.append("publish")
-        return await self.inner.publish(publish)
+        self.publications.append(publish)
+        if self.before_publish:
+            await self.before_publish.popleft()()
+        return self._answer() or await self.inner.publish(publish)
 
     async def retrieve(self, plan: RetrievePlan) -> RetrieveOutcome:
         self.calls.append("retrieve")
@@ -159,6 +164,7 @@ class Desk:
         self.meta = meta
         self.type = "memo"
         self.rival: Desk = self
+        self.restart: Callable[[], Awaitable[Desk]]
 
     async def create(
         self, value: Any, name: str | None = "a", *, kind: str | None = None, **meta: Any
@@ -254,12 +260,13 @@ async def open_desk(store: str, tmp_path: Path) -> AsyncIterator[Callable[..., A
             limits: Limits | None = None,
             name: str = "db",
         ) -> Desk:
-            clock = ManualClock()
-            inner = (
-                ModelProvider(ModelStorage(), clock)
-                if store == "model"
-                else SqliteProvider(tmp_path / name, clock=clock)
-            )
+            clock, storage = ManualClock(), ModelStorage()
+
+            def open_store() -> Provider:
+                if store == "model":
+                    return ModelProvider(storage, clock)
+                return SqliteProvider(tmp_path / name, clock=clock)
+
             loaded = load_policy(json.dumps(memo_policy() if policy is None else policy))
             meta = {"team": "north"} if meta is None else meta
 
@@ -272,10 +279,22 @@ async def open_desk(store: str, tmp_path: Path) -> AsyncIterator[Callable[..., A
                 provider.calls.clear()
                 return Desk(engine, provider, clock, meta)
 
-            desk = await seated(Watched(inner))
-            # Another engine over the same store, as if in another process.
-            desk.rival = await seated(Watched(inner, desk.engine.runtime))
-            return desk
+            async def start() -> Desk:
+                inner = open_store()
+                desk = await seated(Watched(inner))
+                # Another engine over the same store, as if in another process.
+                desk.rival = await seated(Watched(inner, desk.engine.runtime))
+
+                async def restart() -> Desk:
+                    """Stop both engines and return one over the same store, at the same time."""
+                    await desk.rival.engine.shutdown()
+                    await desk.engine.shutdown()
+                    return await start()
+
+                desk.restart = restart
+                return desk
+
+            return await start()
 
         yield open_
 
