@@ -55,7 +55,8 @@ class Peculiar(ModelProvider):
     async def read(self, plan: ReadPlan) -> ReadOutcome:
         outcome = await super().read(plan)
         if isinstance(outcome, Unavailable):
-            return Unavailable(detail="not now")
+            at = outcome.frontier
+            return Unavailable(detail="not now", frontier=None if at is None else tens(at))
         if not isinstance(outcome, Reading):
             return outcome
         return replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from patchouli.provider import (
@@ -240,11 +241,37 @@ def unit(name: str = "unit", **overrides: Any) -> WorkUnit:
 
 
 def staging(
-    work_unit: WorkUnit, *, close: bool = False, request: str = '"request"', policy: str = "{}"
+    work_unit: WorkUnit,
+    *,
+    close: bool = False,
+    request: str = '"request"',
+    policy: str = "{}",
+    holds: bool = False,
 ) -> UnitStaging:
     """Return how a commit takes part in `work_unit`."""
     return UnitStaging(
-        unit=work_unit, conflict_policy_json=policy, request_json=request, close=close
+        unit=work_unit,
+        conflict_policy_json=policy,
+        request_json=request,
+        close=close,
+        holds_policy=holds,
+    )
+
+
+def closing_again(staged: Commit, work_unit: WorkUnit, heads: Iterable[str]) -> Commit:
+    """Return the commit that closes `work_unit` for `staged`, which the unit holds already.
+
+    `heads` are those that the entity has in the unit now.
+    """
+    present = version_ids(heads)
+    request = staged.idempotency.request_json if staged.idempotency is not None else ""
+    return replace(
+        staged,
+        expected_heads=present,
+        new_versions=(),
+        head_versions=present,
+        causal_token=CausalToken(f"{staged.causal_token}-again"),
+        staging=staging(work_unit, close=True, request=request),
     )
 
 

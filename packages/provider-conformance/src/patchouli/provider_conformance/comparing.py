@@ -104,7 +104,8 @@ def comparable(answer: Answer, cursors: Cursors) -> Answer:
         case ChangePage():
             return change_page(answer, cursors)
         case Unavailable():
-            return Unavailable(detail="")
+            at = None if answer.frontier is None else cursors.to_model(answer.frontier)
+            return Unavailable(detail="", frontier=at)
         case RuntimeGeneration():
             units = sorted(answer.sealed_units, key=lambda unit: unit.identity)
             return replace(answer, incarnation="", secret=b"", sealed_units=tuple(units))

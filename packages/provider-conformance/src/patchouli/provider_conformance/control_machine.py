@@ -93,10 +93,8 @@ class ProviderMachine(EntityMachine):
             self.versions[key].append(new.id)
 
     @precondition(claims("idempotency"))
-    @rule(key=keys, name=names, request=requests, allow_replay=st.booleans())
-    def ask_whether_done(
-        self, key: EntityKey, name: str, request: str, *, allow_replay: bool
-    ) -> None:
+    @rule(key=keys, name=names, request=requests)
+    def ask_whether_done(self, key: EntityKey, name: str, request: str) -> None:
         """Ask whether a request was accepted."""
         plan = read(
             key,
@@ -104,7 +102,6 @@ class ProviderMachine(EntityMachine):
                 control(name, scope=key.scope),
                 request,
                 now_unix_ms=self.clock.unix_ms(),
-                allow_replay=allow_replay,
             ),
         )
         self.ask(lambda p, _: p.read(plan))

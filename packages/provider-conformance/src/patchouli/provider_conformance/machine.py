@@ -212,7 +212,7 @@ class EntityMachine(RuleBasedStateMachine):
 
     @rule(key=keys, data=st.data())
     def drop_heads(self, key: EntityKey, data: st.DataObject) -> None:
-        """Keep some of the heads, or none of them, and add nothing."""
+        """Keep some of the heads and add nothing, which only the close of a unit may do."""
         heads = self.heads(key)
         stays = data.draw(some_of(heads), label="stays")
         self.write(key, [], expected=heads, heads=stays)

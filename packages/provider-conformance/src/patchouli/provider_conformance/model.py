@@ -168,6 +168,7 @@ class ModelProvider(Provider):
         self._require_if(plan.idempotency is not None, "idempotency", "read")
         self._require_if(plan.unit is not None, "work_units", "read")
         tables = self._begin()
+        waits_at = self._waits_at(plan.key.scope, plan.unit)
         view = self._enter(tables, plan.key.scope, plan.consistency, plan.unit, "read")
         if not isinstance(view, View):
             return self._refused(tables, view)
@@ -177,15 +178,15 @@ class ModelProvider(Provider):
             if probe is not None
             else None
         )
-        if known is not None and probe is not None and not probe.allow_replay:
-            known = None if tables.records[probe.identity].unit is not None else known
         if known is None and view.unit is not None and view.unit.state in _STATES:
             return self._refused(tables, UnitRefused(state=_STATES[view.unit.state]))
-        observation = self._observe(view, plan.consistency)
+        observation = self._observe(view, plan.consistency, waits_at)
         if isinstance(observation, Unavailable):
             return observation
-        bases = view.bases(plan.key, plan.base_versions)
         self._keep(tables)
+        if view.unit is not None and view.unit.state == "committed":
+            return Reading(heads=(), observation=observation, record=known)
+        bases = view.bases(plan.key, plan.base_versions)
         return Reading(
             heads=view.heads(plan.key),
             observation=observation,
@@ -230,12 +231,13 @@ class ModelProvider(Provider):
         self._require_consistency(plan.consistency, "retrieve")
         self._require_if(plan.unit is not None, "work_units", "retrieve")
         tables = self._begin()
+        waits_at = self._waits_at(plan.scope, plan.unit)
         view = self._enter(tables, plan.scope, plan.consistency, plan.unit, "retrieve")
         if not isinstance(view, View):
             return self._refused(tables, view)
         if view.unit is not None and view.unit.state in _STATES:
             return self._refused(tables, UnitRefused(state=_STATES[view.unit.state]))
-        observation = self._observe(view, plan.consistency)
+        observation = self._observe(view, plan.consistency, waits_at)
         if isinstance(observation, Unavailable):
             return observation
         self._keep(tables)
@@ -367,19 +369,28 @@ class ModelProvider(Provider):
             self._keep(tables)  # the expiry of a unit persists
         return outcome
 
-    def _observe(self, view: View, consistency: Consistency) -> Observation | Unavailable:
+    def _waits_at(self, scope: ScopeText, named: WorkUnit | None) -> Cursor | None:
+        """Return the frontier beyond which to ask again, None in a unit whose view is fixed."""
+        tables = self._storage.tables
+        is_fixed = named is not None and named.identity in tables.units
+        return None if is_fixed else tables.frontier(scope)
+
+    def _observe(
+        self, view: View, consistency: Consistency, waits_at: Cursor | None
+    ) -> Observation | Unavailable:
         """Check tokens and sessions, then advance the sessions with monotonic reads."""
         tables, scope = view.tables, view.scope
         for token in consistency.minimum_tokens:
             place = tables.tokens.get(token)
             if place is None or place[0] != scope or place[1] > view.frontier:
-                return Unavailable(detail="a token is unknown or newer than the view")
+                detail = "a token is unknown or newer than the view"
+                return Unavailable(detail=detail, frontier=waits_at)
         for session in consistency.sessions:
             known = tables.sessions.get((scope, session.key), SessionFrontiers())
             read = known.read if session.monotonic_reads else ORIGIN
             write = known.write if session.read_your_writes else ORIGIN
             if max(read, write) > view.frontier:
-                return Unavailable(detail="a session is newer than the view")
+                return Unavailable(detail="a session is newer than the view", frontier=waits_at)
         monotonic = [s.key for s in consistency.sessions if s.monotonic_reads]
         tables.advance_read(scope, monotonic, view.frontier)
         return Observation(

@@ -56,6 +56,8 @@ from patchouli.provider_conformance.tables import (
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
+    from patchouli.provider import CausalToken
+
 
 def require_in_time(deadline_unix_ms: int | None, now_unix_ms: int, operation: str) -> None:
     """Return if the deadline has not passed.
@@ -71,13 +73,14 @@ def commit_now(tables: Tables, commit: Commit, now_unix_ms: int) -> CommitOutcom
     """Publish one entity immediately."""
     scope = commit.key.scope
     require_shape(commit.new_versions, commit.head_versions, commit.recorded_at_unix_ms)
+    require(len(commit.new_versions) > 0, "there is no new version")
     if commit.idempotency is not None and (known := lookup(tables, commit.idempotency, None)):
         return known
     view = View(tables, scope, tables.frontier(scope))
     if set(view.head_ids(commit.key)) != set(commit.expected_heads):
         return raced(view, commit)
     require_consistent(view, commit.key, commit.new_versions, commit.head_versions, ())
-    require_fresh_token(tables, commit)
+    require_fresh_token(tables, commit.causal_token)
     cursor = tables.next_cursor()
     tables.add(commit.key, commit.new_versions, cursor=cursor)
     append(tables, commit.key, commit.kind, commit.head_versions, commit)
@@ -114,11 +117,15 @@ def enter(tables: Tables, named: WorkUnit) -> StoredUnit | UnitRefused:
 def stage(tables: Tables, commit: Commit, staging: UnitStaging, now_unix_ms: int) -> CommitOutcome:
     """Stage a commit in its unit, and publish or seal the unit if it closes it."""
     require_shape(commit.new_versions, commit.head_versions, commit.recorded_at_unix_ms)
+    if not commit.new_versions:
+        keeps_heads = set(commit.head_versions) == set(commit.expected_heads)
+        require(staging.close and keeps_heads, "there is no new version")
+        require(commit.idempotency is not None, "it does not say which mutation it repeats")
     unit = enter(tables, staging.unit)
     if isinstance(unit, UnitRefused):
         return unit
     known = lookup(tables, commit.idempotency, unit) if commit.idempotency else None
-    is_staged_here = isinstance(known, Replayed) and is_staged(tables, commit.idempotency)
+    is_staged_here = isinstance(known, Replayed) and known.is_staged
     if known is not None and not (staging.close and is_staged_here):
         return known
     if unit.state == "committed":
@@ -127,43 +134,64 @@ def stage(tables: Tables, commit: Commit, staging: UnitStaging, now_unix_ms: int
         if not staging.close:
             return UnitRefused(state=UnitState.CLOSING)
         return close(tables, unit, commit, now_unix_ms)
+    if known is not None and commit.new_versions:
+        return known
     view = View(tables, commit.key.scope, unit.baseline, unit)
+    repeats = is_staged_here and commit.key in unit.entities
+    require(bool(commit.new_versions) or repeats, "what it repeats is not staged here")
     if set(view.head_ids(commit.key)) != set(commit.expected_heads):
         return raced(view, commit)
-    require_consistent(view, commit.key, commit.new_versions, commit.head_versions, ())
-    require_fresh_token(tables, commit)
-    if commit.idempotency is not None and known is None:
-        tables.records[commit.idempotency.identity] = StoredRecord(
-            record=commit.idempotency, unit=unit.unit.identity
-        )
-    unit = staged(tables, unit, commit, staging)
+    if commit.new_versions:
+        unit = staged(tables, unit, commit, staging)
     if staging.close:
+        unit = sealed(tables, unit, commit, staging)
         return close(tables, unit, commit, now_unix_ms)
     require_in_time(commit.deadline_unix_ms, now_unix_ms, "commit")
     return Staged()
 
 
 def staged(tables: Tables, unit: StoredUnit, commit: Commit, staging: UnitStaging) -> StoredUnit:
-    """Add the versions of `commit` to `unit`, and seal it if the commit closes it."""
+    """Add the versions of `commit` to `unit`, and its record."""
+    view = View(tables, commit.key.scope, unit.baseline, unit)
+    require_consistent(view, commit.key, commit.new_versions, commit.head_versions, ())
+    require_fresh_token(tables, commit.causal_token)
     tables.add(commit.key, commit.new_versions, unit=unit.unit.identity)
+    if commit.idempotency is not None:
+        tables.records[commit.idempotency.identity] = StoredRecord(
+            record=commit.idempotency, unit=unit.unit.identity
+        )
     earlier = unit.entities.get(commit.key)
+    is_held = earlier is not None and earlier.holds_policy
     entity = StagedEntity(
         heads=commit.head_versions,
-        conflict_policy_json=staging.conflict_policy_json,
+        conflict_policy_json=earlier.conflict_policy_json
+        if earlier is not None and is_held and not staging.holds_policy
+        else staging.conflict_policy_json,
+        holds_policy=is_held or staging.holds_policy,
         causal_token=commit.causal_token,
         event_meta_json=commit.event_meta_json,
         write_sessions=commit.write_sessions,
-        is_closing=staging.close or (earlier is not None and earlier.is_closing),
+        is_closing=earlier is not None and earlier.is_closing,
     )
     unit = replace(
         unit,
         entities={**unit.entities, commit.key: entity},
         tokens=(*unit.tokens, (commit.causal_token, commit.key)),
     )
-    if staging.close:
-        unit = replace(
-            unit, state="closing", sealed_by=staging.request_json, accepted=commit.accepted
-        )
+    tables.units[unit.unit.identity] = unit
+    return unit
+
+
+def sealed(tables: Tables, unit: StoredUnit, commit: Commit, staging: UnitStaging) -> StoredUnit:
+    """Seal `unit`, and mark the entity that closes it."""
+    entity = replace(unit.entities[commit.key], is_closing=True)
+    unit = replace(
+        unit,
+        entities={**unit.entities, commit.key: entity},
+        state="closing",
+        sealed_by=staging.request_json,
+        accepted=commit.accepted,
+    )
     tables.units[unit.unit.identity] = unit
     return unit
 
@@ -280,7 +308,12 @@ def resolved(tables: Tables, unit: StoredUnit, resolution: Resolution) -> Stored
     require_consistent(now, key, resolution.new_versions, resolution.head_versions, present)
     tables.add(key, resolution.new_versions, unit=unit.unit.identity)
     entity = replace(unit.entities[key], heads=resolution.head_versions)
-    return replace(unit, entities={**unit.entities, key: entity})
+    unit = replace(unit, entities={**unit.entities, key: entity})
+    if resolution.causal_token is not None:
+        require_fresh_token(tables, resolution.causal_token)
+        unit = replace(unit, tokens=(*unit.tokens, (resolution.causal_token, key)))
+        tables.units[unit.unit.identity] = unit
+    return unit
 
 
 def publish_unit(tables: Tables, unit: StoredUnit, recorded_at_unix_ms: int) -> Published:
@@ -367,11 +400,6 @@ def lookup(
     return tables.record_of(record.identity, record.request_json, record.now_unix_ms, unit)
 
 
-def is_staged(tables: Tables, record: IdempotencyRecord | None) -> bool:
-    """Return whether the identity of `record` is staged in a unit and not yet published."""
-    return record is not None and tables.records[record.identity].unit is not None
-
-
 def require_shape(
     new_versions: tuple[Version, ...], head_versions: tuple[VersionId, ...], recorded_at: int
 ) -> None:
@@ -417,14 +445,14 @@ def require_consistent(
         require(head in new or head in present or head in further_heads, "a head does not exist")
 
 
-def require_fresh_token(tables: Tables, commit: Commit) -> None:
-    """Return if no mutation had the causal token of `commit` before.
+def require_fresh_token(tables: Tables, token: CausalToken) -> None:
+    """Return if no mutation and no resolution had the causal token before.
 
     Raises:
         MisuseError: One had.
     """
-    staged_tokens = {token for unit in tables.units.values() for token, _ in unit.tokens}
-    is_fresh = commit.causal_token not in tables.tokens and commit.causal_token not in staged_tokens
+    staged_tokens = {staged for unit in tables.units.values() for staged, _ in unit.tokens}
+    is_fresh = token not in tables.tokens and token not in staged_tokens
     require(is_fresh, "the causal token was used before")
 
 

@@ -71,10 +71,15 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedEntity:
-    """What a work unit holds of one entity; the last mutation decides all but `is_closing`."""
+    """What a work unit holds of one entity.
+
+    The last mutation decides all but `is_closing`, which stays once it is set, and the conflict
+    policy, which stays when it was set by a mutation with `holds_policy`.
+    """
 
     heads: tuple[VersionId, ...]
     conflict_policy_json: str
+    holds_policy: bool
     causal_token: CausalToken
     event_meta_json: str
     write_sessions: tuple[ControlKey, ...]
@@ -83,7 +88,7 @@ class StagedEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredUnit:
-    """A work unit. `tokens` are those of all its mutations, with the entity they were made to."""
+    """A work unit. `tokens` are those of all its mutations and resolutions, with their entity."""
 
     unit: WorkUnit
     baseline: Cursor
@@ -206,7 +211,8 @@ class Tables:
     ) -> Replayed | IdentityTaken | None:
         """Return what is known under an idempotency identity, None if it is free.
 
-        A record of an overdue unit counts as absent even before the unit is swept.
+        `unit` is the one that asks. A record of an overdue unit counts as absent even before the
+        unit is swept.
         """
         known = self.records.get(identity)
         if known is None or known.record.expires_at_unix_ms <= now_unix_ms:
@@ -218,7 +224,7 @@ class Tables:
                 return IdentityTaken()
         if known.record.request_json != request_json:
             return IdentityTaken()
-        return Replayed(result_json=known.record.result_json)
+        return Replayed(result_json=known.record.result_json, is_staged=known.unit is not None)
 
     def sealed_units(self) -> tuple[SealedUnit, ...]:
         """Return the units that were sealed and not finished."""

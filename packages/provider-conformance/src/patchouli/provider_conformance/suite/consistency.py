@@ -72,6 +72,7 @@ class SourceConformance(ProviderSuite):
         assert isinstance(await provider.read(read(A, consistency=consistency)), Unavailable)
         outcome = await provider.retrieve(retrieve(consistency=consistency))
         assert isinstance(outcome, Unavailable)
+        assert outcome.frontier is None  # it will not come to exist while one waits
 
     async def test_a_retrieval_observes_the_frontier_of_its_scope(self, provider: Provider) -> None:
         empty = (await page_of(provider, retrieve())).observation
@@ -98,13 +99,16 @@ class CausalConformance(ProviderSuite):
             assert found.observation.causal_token == "token-v2"
 
     async def test_an_unknown_token_is_unavailable(self, provider: Provider) -> None:
-        await committed(provider, create(A))
+        cursor = await committed(provider, create(A))
+        await committed(provider, create(A_ELSEWHERE, "far"))
 
         for tokens in (["unknown"], ["token-v1", "unknown"], [""]):
-            outcome = await provider.read(read(A, consistency=after(*tokens)))
-            assert isinstance(outcome, Unavailable)
-            outcome = await provider.retrieve(retrieve(consistency=after(*tokens)))
-            assert isinstance(outcome, Unavailable)
+            for outcome in (
+                await provider.read(read(A, consistency=after(*tokens))),
+                await provider.retrieve(retrieve(consistency=after(*tokens))),
+            ):
+                assert isinstance(outcome, Unavailable)
+                assert outcome.frontier == cursor  # from where to wait for it
 
     async def test_a_token_counts_in_its_own_scope_only(self, provider: Provider) -> None:
         await committed(provider, create(A))

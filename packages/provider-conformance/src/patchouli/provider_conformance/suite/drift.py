@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from patchouli.provider import (
     Drifted,
+    Published,
     UnitRefused,
     UnitState,
 )
 from patchouli.provider_conformance.asking import (
+    all_changes,
     committed,
     head_ids,
     published,
@@ -20,6 +22,7 @@ from patchouli.provider_conformance.asking import (
 )
 from patchouli.provider_conformance.builders import (
     FOREVER,
+    SCOPE,
     create,
     delete,
     read,
@@ -37,14 +40,16 @@ from patchouli.provider_conformance.suite.unit_steps import (
     B,
     C,
     drifted,
+    joined,
     kinds,
     publish,
+    resolution,
 )
 
 if TYPE_CHECKING:
     from patchouli.provider import Provider
     from patchouli.provider_conformance.builders import ManualClock
-    from patchouli.provider_conformance.suite.base import OpenProvider
+    from patchouli.provider_conformance.suite.base import OpenProvider, Reopen
 
 
 @pytest.mark.requires("work_units")
@@ -115,6 +120,38 @@ class DriftConformance(ProviderSuite):
         assert isinstance(outcome, Drifted)
         (conflict,) = outcome.conflicts
         assert conflict.superseded & {"h1", "h2", "h3", "i1", "o1"} == {"h1", "h2"}
+
+    @pytest.mark.parametrize(
+        ("holds", "expected"),
+        [
+            ([False, False, False], '"2"'),
+            ([True, False, False], '"0"'),
+            ([False, True, False], '"1"'),
+            ([True, False, True], '"2"'),
+            ([True, True, False], '"1"'),
+        ],
+    )
+    async def test_a_policy_that_is_held_is_replaced_by_a_held_one_only(
+        self, provider: Provider, reopen: Reopen, holds: list[bool], expected: str
+    ) -> None:
+        await committed(provider, create(A, "a1"))
+        for number, is_held in enumerate(holds):
+            how = staging(UNIT, policy=f'"{number}"', holds=is_held)
+            base, name = (f"s{number - 1}" if number else "a1"), f"s{number}"
+            meta = f'{{"n":{number}}}'
+            await staged(provider, update(A, base, name, event_meta_json=meta, staging=how))
+        await committed(provider, update(A, "a1", "a9"))
+        provider = await reopen(provider)
+
+        outcome = await provider.commit(create(B, "b1", staging=CLOSING))
+
+        assert isinstance(outcome, Drifted)
+        assert [c.conflict_policy_json for c in outcome.conflicts] == [expected]
+        done = await provider.publish(
+            publish(resolution(outcome.conflicts[0], joined("m", "s2", "a9")))
+        )
+        assert isinstance(done, Published)
+        assert (await all_changes(provider, SCOPE))[-2].event_meta_json == '{"n":2}'
 
     async def test_a_conflict_brings_the_versions_between_its_surviving_heads(
         self, provider: Provider

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from patchouli.provider import ChangeKind, Committed, Raced, VersionState
+from patchouli.provider import ChangeKind, Committed, MisuseError, Raced, VersionState
 from patchouli.provider_conformance.asking import (
     all_changes,
     committed,
@@ -112,24 +112,15 @@ class HeadsConformance(ProviderSuite):
         assert [base.id for base in found.bases] == ["h1"]
         assert [c.head_versions for c in await all_changes(provider, SCOPE)][-1] == ("h2", "h3")
 
-    async def test_heads_can_shrink_to_one_that_stays(self, provider: Provider) -> None:
+    @pytest.mark.parametrize("stays", [["h2"], ["h1", "h2"]])
+    async def test_heads_without_a_new_version_are_refused(
+        self, provider: Provider, stays: list[str]
+    ) -> None:
         await committed(provider, commit(A, version("h1"), version("h2")))
 
-        outcome = await provider.commit(
-            commit(
-                A,
-                expected=["h1", "h2"],
-                heads=["h2"],
-                accepted="h2",
-                causal_token="only",  # noqa: S106 - a causal token, not a secret
-                kind=ChangeKind.RESOLVED,
-            )
-        )
-
-        assert isinstance(outcome, Committed)
-        found = await reading(provider, read(A, "h1"))
-        assert [head.id for head in found.heads] == ["h2"]
-        assert [base.id for base in found.bases] == ["h1"]
+        async with unchanged(provider, A):
+            with pytest.raises(MisuseError):
+                await provider.commit(commit(A, expected=["h1", "h2"], heads=stays))
 
     async def test_a_tombstone_stands_beside_active_heads(self, provider: Provider) -> None:
         await committed(provider, create(A, "v1"))

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from patchouli.provider import (
     CausalToken,
     Consistency,
+    MisuseError,
+    Published,
     Reading,
-    Replayed,
     SessionRequirement,
     Unavailable,
 )
 from patchouli.provider_conformance.asking import (
+    all_changes,
     committed,
     published,
     reading,
     staged,
+    unchanged,
 )
 from patchouli.provider_conformance.builders import (
+    SCOPE,
     control,
     create,
     entity,
@@ -30,6 +35,7 @@ from patchouli.provider_conformance.builders import (
     update,
 )
 from patchouli.provider_conformance.suite.base import ProviderSuite
+from patchouli.provider_conformance.suite.unit_steps import drifted, joined, publish, resolution
 
 if TYPE_CHECKING:
     from patchouli.provider import ControlKey, Provider
@@ -39,8 +45,6 @@ if TYPE_CHECKING:
 A, B = entity("a"), entity("b")
 UNIT, OTHER_UNIT = unit(), unit("other")
 IN_UNIT, CLOSING = staging(UNIT), staging(UNIT, close=True)
-IDENTITY, LAST = control("request-1"), control("request-2")
-RESULT = Replayed(result_json='"result"')
 
 
 @pytest.mark.requires("work_units", "causal_reads")
@@ -57,11 +61,17 @@ class UnitCausalConformance(ProviderSuite):
         assert isinstance(await provider.read(read(A, unit=UNIT, consistency=new)), Unavailable)
         outcome = await provider.retrieve(retrieve(unit=UNIT, consistency=new))
         assert isinstance(outcome, Unavailable)
+        assert outcome.frontier is None  # waiting does not move a baseline
 
     async def test_an_unavailable_read_opens_nothing(self, provider: Provider) -> None:
-        await committed(provider, create(A, "a1"))
+        cursor = await committed(provider, create(A, "a1"))
         unknown = after("unknown")
-        assert isinstance(await provider.read(read(A, unit=UNIT, consistency=unknown)), Unavailable)
+        for outcome in (
+            await provider.read(read(A, unit=UNIT, consistency=unknown)),
+            await provider.retrieve(retrieve(unit=UNIT, consistency=unknown)),
+        ):
+            assert isinstance(outcome, Unavailable)
+            assert outcome.frontier == cursor  # beyond it the unit could be opened
         await committed(provider, update(A, "a1", "a2"))
 
         seen = await reading(provider, read(A, unit=UNIT))
@@ -79,6 +89,40 @@ class UnitCausalConformance(ProviderSuite):
         await published(provider, create(B, "b1", staging=CLOSING))
 
         await reading(provider, read(A, consistency=tokens))
+
+    async def test_the_token_of_a_resolution_is_one_more_name_of_its_position(
+        self, provider: Provider, reopen: Reopen
+    ) -> None:
+        (conflict,) = (await drifted(provider, "a")).conflicts
+        good = resolution(conflict, joined("m", "a2", "a9"))
+        named = replace(good, causal_token=CausalToken("token-m"))
+
+        async with unchanged(provider, A):
+            for used in ("token-a1", "token-a2", "token-z1"):
+                wrong = replace(good, causal_token=CausalToken(used))
+                with pytest.raises(MisuseError):
+                    await provider.publish(publish(wrong))
+            outcome = await provider.read(read(A, consistency=after("token-m")))
+            assert isinstance(outcome, Unavailable)
+        done = await provider.publish(publish(named))
+
+        assert isinstance(done, Published)
+        again = await reopen(provider)
+        await reading(again, read(A, consistency=after("token-m", "token-a2", "token-z1")))
+        log = await all_changes(again, SCOPE)
+        assert [change.causal_token for change in log[-2:]] == ["token-a2", "token-z1"]
+        with pytest.raises(MisuseError):
+            await again.commit(create(B, "b1", causal_token=CausalToken("token-m")))
+
+    async def test_the_observation_at_a_position_has_the_token_of_its_change(
+        self, provider: Provider
+    ) -> None:
+        await staged(provider, create(A, "a1", staging=IN_UNIT))
+        await published(provider, update(A, "a1", "a2", staging=CLOSING))
+
+        seen = await reading(provider, read(A, consistency=after("token-a1")))
+
+        assert seen.observation.causal_token == "token-a2"
 
     async def test_the_tokens_of_an_expired_unit_are_unknown(
         self, provider: Provider, clock: ManualClock
