@@ -297,7 +297,7 @@ async def test_bad_metadata_for_one_type_beats_what_another_type_is_not_offered(
         "b": {"value_schema": True, "rules": [], "fallback": linked},
     }
     fields = {"desk": {"pointer": "/desk", "schema": True}}
-    desk = await open_desk(policy(fields=fields, types=types))
+    desk = await open_desk(policy(fields=fields, types=types), lacks=["idempotency"])
 
     assert (await refusal(desk.retrieve({}))).reason == "INVALID_REQUEST"
     assert (await refusal(desk.retrieve({}, desk=1))).reason == "UNSUPPORTED_CAPABILITY"
@@ -351,7 +351,7 @@ async def test_what_is_not_offered_is_refused_by_name_and_changes_nothing(
         "unit": {"pointer": "/unit", "schema": True},
         "state": {"pointer": "/state", "schema": True},
     }
-    desk = await open_desk(policy(schema=SCHEMA, fields=fields, rules=[rule]))
+    desk = await open_desk(policy(schema=SCHEMA, fields=fields, rules=[rule]), lacks=[capability])
     root = await desk.create({"text": "a"})
     desk.provider.calls.clear()
 

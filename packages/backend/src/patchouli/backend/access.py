@@ -1,30 +1,42 @@
-"""The provider as requests meet it: its calls, with its deadline errors in the engine's words."""
+"""The provider as requests meet it: its calls, and the wait for a state that is not there yet.
+
+A request may have to observe something: what a causal token stands for, or what its session has
+seen. Where that is not there yet, and the request has a deadline, it waits until its scope has
+moved and asks again. A request that waits holds nothing but itself: no turn, no place among the
+mutations, no transaction.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from patchouli.backend.answers import late, refused
-from patchouli.provider import DeadlineExceededError, Page, Reading
+from patchouli.provider import DeadlineExceededError, Page, Reading, Unavailable
 
 if TYPE_CHECKING:
     from patchouli.provider import (
+        Clock,
         Commit,
         CommitOutcome,
         Provider,
         ReadPlan,
         RetrievePlan,
+        ScopeText,
     )
 
 
 class Access:
     """The calls of one provider that requests make."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: Provider, clock: Clock) -> None:
         self._provider = provider
+        self._clock = clock
+        self._waits: set[asyncio.Task[None]] = set()
+        self._may_wait = True
 
-    async def read(self, plan: ReadPlan) -> Reading:
-        """Return what `plan` asks for.
+    async def read(self, plan: ReadPlan) -> Reading | Unavailable:
+        """Return what `plan` asks for, or that it cannot be observed yet.
 
         Raises:
             EngineError: It cannot be read, or not in time.
@@ -33,12 +45,12 @@ class Access:
             outcome = await self._provider.read(plan)
         except DeadlineExceededError as error:
             raise late() from error
-        if type(outcome) is Reading:
+        if type(outcome) is Reading or type(outcome) is Unavailable:
             return outcome
         raise refused(outcome)
 
-    async def retrieve(self, plan: RetrievePlan) -> Page:
-        """Return the page that `plan` asks for.
+    async def retrieve(self, plan: RetrievePlan) -> Page | Unavailable:
+        """Return the page that `plan` asks for, or that it cannot be observed yet.
 
         Raises:
             EngineError: It cannot be read, or not in time.
@@ -47,7 +59,7 @@ class Access:
             outcome = await self._provider.retrieve(plan)
         except DeadlineExceededError as error:
             raise late() from error
-        if type(outcome) is Page:
+        if type(outcome) is Page or type(outcome) is Unavailable:
             return outcome
         raise refused(outcome)
 
@@ -61,3 +73,35 @@ class Access:
             return await self._provider.commit(commit)
         except DeadlineExceededError as error:
             raise late() from error
+
+    async def wait(self, scope: ScopeText, outcome: Unavailable, deadline: int | None) -> None:
+        """Return when it may help to ask again for what was `outcome`.
+
+        Raises:
+            OverloadedError: The deadline passed first, or there is nothing to wait for.
+            UnavailableError: The provider stops.
+        """
+        if deadline is None or outcome.frontier is None or not self._may_wait:
+            raise refused(outcome)
+        left_ms = deadline - self._clock.unix_ms()
+        # Not `asyncio.timeout`, which needs to be in a task: a read begins outside of one.
+        moved = asyncio.create_task(self._provider.wait_for_changes(scope, outcome.frontier))
+        self._waits.add(moved)
+        try:
+            await asyncio.wait([moved], timeout=max(0, left_ms) / 1000)
+        finally:
+            self._waits.discard(moved)
+            if not moved.done():
+                moved.cancel()
+                await asyncio.wait([moved])
+        if moved.cancelled():
+            raise refused(outcome)
+        moved.result()
+        if self._clock.unix_ms() >= deadline:
+            raise refused(outcome)
+
+    def stop_waiting(self) -> None:
+        """Let nobody wait any longer: what waits is refused now, and what comes at once."""
+        self._may_wait = False
+        for moved in self._waits:
+            moved.cancel()

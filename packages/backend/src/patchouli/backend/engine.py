@@ -27,7 +27,7 @@ from patchouli.backend.policy.combining import combined_consistency, require_one
 from patchouli.backend.policy.selection import Selector
 from patchouli.backend.results import HitView, ReadResult, RetrieveResult
 from patchouli.backend.retrieval import CursorSeal, parse_instruction
-from patchouli.provider import EntityKey, ReadPlan, Retention, RetrievePlan
+from patchouli.provider import EntityKey, Page, Reading, ReadPlan, Retention, RetrievePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ class Engine:
         self._admission = Admission(
             self._selector, clock, offered=provider.capabilities().both(ENGINE_CAPABILITIES)
         )
-        self._access = Access(provider)
+        self._access = Access(provider, clock)
         self._answers = Answers(loaded.policy, self._selector)
         self._mutations = Mutations(
             loaded.policy, self._access, self._answers, clock=clock, ids=ids, limits=limits
@@ -162,13 +162,14 @@ class Engine:
         deadline = self._admission.deadline(params.meta)
         selection = self._admission.select(ref.type, params.meta, deadline, at=_REF_TYPE)
         key = EntityKey(selection.scope.text, ref.type, ref.id)
-        reading = await self._access.read(
-            ReadPlan(
-                key=key,
-                consistency=selection.consistency(deadline_unix_ms=deadline, is_mutation=False),
-                unit=self._admission.unit(selection),
+        consistency = selection.consistency(deadline_unix_ms=deadline, is_mutation=False)
+        while True:
+            reading = await self._access.read(
+                ReadPlan(key=key, consistency=consistency, unit=self._admission.unit(selection))
             )
-        )
+            if isinstance(reading, Reading):
+                break
+            await self._access.wait(key.scope, reading, deadline)
         heads = reading.heads
         if not heads:
             raise not_found()
@@ -198,20 +199,24 @@ class Engine:
         instruction = parse_instruction(data.query, self.limits)
         seal = CursorSeal(self.runtime.secret, instruction, scope=scope, types=types)
         after = None if instruction.cursor is None else seal.position(instruction.cursor)
-        plan = RetrievePlan(
-            scope=scope,
-            consistency=consistency,
-            order=instruction.order,
-            limit=data.limit,
-            limit_bytes=self.limits.max_page_bytes,
-            types=types,
-            ids=instruction.ids,
-            text=instruction.text,
-            filters=instruction.filters,
-            after=after,
-            unit=self._admission.unit(selections[0]),
-        )
-        page = await self._access.retrieve(plan)
+        while True:
+            plan = RetrievePlan(
+                scope=scope,
+                consistency=consistency,
+                order=instruction.order,
+                limit=data.limit,
+                limit_bytes=self.limits.max_page_bytes,
+                types=types,
+                ids=instruction.ids,
+                text=instruction.text,
+                filters=instruction.filters,
+                after=after,
+                unit=self._admission.unit(selections[0]),
+            )
+            page = await self._access.retrieve(plan)
+            if isinstance(page, Page):
+                break
+            await self._access.wait(scope, page, deadline)
         self._admission.require_time(deadline)
         meta = self._answers.observed(selections, page.observation)
         if page.has_more and page.hits:
@@ -286,6 +291,13 @@ class Engine:
         self._admission.require_time(deadline_unix_ms)
         await self._provider.checkpoint()
         self._admission.require_time(deadline_unix_ms)
+
+    def stop_waiting(self) -> None:
+        """Refuse what waits for a state that it must observe, and let nothing wait from now on.
+
+        For a service that is about to stop: such requests would keep it until their deadlines.
+        """
+        self._access.stop_waiting()
 
     async def shutdown(self) -> None:
         """End all subscriptions and release the provider; for when no request is under way."""

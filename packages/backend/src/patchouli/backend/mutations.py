@@ -1,7 +1,10 @@
 """Create, update and delete: from what a request proposes to an accepted commit.
 
 A create is one provider call, an update and a delete are two, and each race lost costs one more
-commit. What is decided between the calls is decided by the pure package `mutation`.
+commit. A create reads first where it must observe something (a causal token, a session), and where
+its value is refused but could be the repetition of a mutation that was accepted under its
+idempotency identity; else the lookup of the identity is part of its commit. What is decided between
+the calls is decided by the pure package `mutation`.
 
 No lock is needed: a mutation compares and swaps heads, and what it lost a race to comes back with
 the answer, so that it resolves again and tries again, `ATTEMPTS` times in all. Mutations that
@@ -18,7 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from patchouli.backend.answers import late, not_found, refused
 from patchouli.backend.canonical import canonical
 from patchouli.backend.errors import InvalidRequestError, OverloadedError
+from patchouli.backend.idempotency import Identity, replayed, with_text
 from patchouli.backend.mutation.candidate import base_versions, proposed_version, tombstone
+from patchouli.backend.mutation.fingerprint import request_fingerprint
 from patchouli.backend.mutation.joining import carry_out
 from patchouli.backend.mutation.reconcile import (
     ConflictPolicy,
@@ -34,10 +39,13 @@ from patchouli.provider import (
     CausalToken,
     Commit,
     Committed,
+    Consistency,
     EntityKey,
     Raced,
     Reading,
     ReadPlan,
+    Replayed,
+    Unavailable,
     VersionId,
     check,
 )
@@ -49,11 +57,19 @@ if TYPE_CHECKING:
     from patchouli.backend.answers import Answers
     from patchouli.backend.config.models import Policy
     from patchouli.backend.limits import Limits
+    from patchouli.backend.mutation.fingerprint import Operation
     from patchouli.backend.mutation.reconcile import Resolution
     from patchouli.backend.policy.plan import Selection
     from patchouli.backend.results import EntityResult
-    from patchouli.protocol import CreateData, DeleteData, Ref, UpdateData
-    from patchouli.provider import Clock, IdSource, Json, ScopeText, Version
+    from patchouli.protocol import CreateData, DeleteData, UpdateData
+    from patchouli.provider import (
+        Clock,
+        IdempotencyProbe,
+        IdSource,
+        Json,
+        ScopeText,
+        Version,
+    )
 
 ATTEMPTS = 8  # commits of one mutation; it lost eight races when it gives up
 
@@ -75,6 +91,7 @@ class Mutations:
         self._answers = answers
         self._clock = clock
         self._ids = ids
+        self._retention_ms = policy.retention.idempotency_seconds * 1000
         self._max_queued = limits.max_queued
         self._validators = ValueValidators(policy)
         self._guards: dict[str, Callable[[ScopeText, Json], None]] = {}
@@ -97,39 +114,90 @@ class Mutations:
         self, selection: Selection, deadline: int | None, data: CreateData
     ) -> EntityResult:
         """Return the first version of a new entity; see `Engine.create`."""
-        self._require_storable(data.type, data.value, selection)
+        value_json = canonical(data.value)
         entity_id = self._ids.entity_id() if data.id is None else data.id
-        key = EntityKey(selection.scope.text, data.type, entity_id)
-        self._enter()
-        try:
-            version = proposed_version(
-                VersionId(self._ids.version_id()),
-                canonical(data.value),
-                (),
-                now_unix_ms=self._clock.unix_ms(),
-            )
-            outcome = await self._commit(
-                self._commit_of(key, selection, created(version), deadline)
-            )
-        finally:
-            self._queued -= 1
-        if type(outcome) is Raced:
-            raise conflict(outcome.heads)
-        return self._answers.accepted(key, selection, version)
+        consistency = (
+            selection.consistency(deadline_unix_ms=deadline, is_mutation=True)
+            if selection.minimum_tokens or selection.sessions
+            else None
+        )
+        identity = self._identity(selection, "create", data.type, data.id, value_json)
+        asked = _Asked(
+            EntityKey(selection.scope.text, data.type, entity_id),
+            selection,
+            deadline,
+            identity,
+            self._refusal(data.type, data.value, selection, is_final=identity is None),
+        )
+        while True:
+            outcome = await self._try_create(asked, value_json, consistency)
+            if not isinstance(outcome, Unavailable):
+                return outcome
+            await self._access.wait(asked.key.scope, outcome, deadline)
 
     async def update(
         self, selection: Selection, deadline: int | None, data: UpdateData
     ) -> EntityResult:
         """Return the version that replaces the named bases; see `Engine.update`."""
         ref, value = data.ref, data.value
-        self._require_storable(ref.type, value, selection)
-        return await self._replace(ref, selection, deadline, _Update(value, canonical(value)))
+        update = _Update(value, canonical(value))
+        consistency = selection.consistency(deadline_unix_ms=deadline, is_mutation=True)
+        identity = self._identity(selection, "update", ref.type, ref.id, update.value_json)
+        asked = _Asked(
+            EntityKey(selection.scope.text, ref.type, ref.id),
+            selection,
+            deadline,
+            identity,
+            self._refusal(ref.type, value, selection, is_final=identity is None),
+        )
+        return await self._replace(asked, update, consistency)
 
     async def delete(
         self, selection: Selection, deadline: int | None, data: DeleteData
     ) -> EntityResult:
         """Return the tombstone that replaces the named bases; see `Engine.delete`."""
-        return await self._replace(data.ref, selection, deadline, None)
+        ref = data.ref
+        consistency = selection.consistency(deadline_unix_ms=deadline, is_mutation=True)
+        asked = _Asked(
+            EntityKey(selection.scope.text, ref.type, ref.id),
+            selection,
+            deadline,
+            self._identity(selection, "delete", ref.type, ref.id, None),
+            None,
+        )
+        return await self._replace(asked, None, consistency)
+
+    def _identity(
+        self,
+        selection: Selection,
+        operation: Operation,
+        entity_type: str,
+        entity_id: str | None,
+        value_json: str | None,
+    ) -> Identity | None:
+        if not selection.is_keyed:
+            return None
+        return Identity(
+            selection.require_idempotency_key(),
+            request_fingerprint(operation, entity_type, entity_id, value_json),
+            self._retention_ms,
+        )
+
+    def _refusal(
+        self, entity_type: str, value: Json, selection: Selection, *, is_final: bool
+    ) -> InvalidRequestError | None:
+        """Return why the value may not be stored, if so.
+
+        Raises:
+            InvalidRequestError: It may not, and that is final.
+        """
+        try:
+            self._require_storable(entity_type, value, selection)
+        except InvalidRequestError as refusal:
+            if is_final:
+                raise
+            return refusal
+        return None
 
     def _require_storable(self, entity_type: str, value: Json, selection: Selection) -> None:
         self._validators.require_valid(entity_type, value)
@@ -144,11 +212,37 @@ class Mutations:
             )
         self._queued += 1
 
+    async def _try_create(
+        self, asked: _Asked, value_json: str, consistency: Consistency | None
+    ) -> EntityResult | Unavailable:
+        self._enter()
+        try:
+            if consistency is not None or asked.refusal is not None:
+                plan = ReadPlan(
+                    key=asked.key,
+                    consistency=consistency or Consistency(deadline_unix_ms=asked.deadline),
+                    idempotency=self._probe(asked),
+                )
+                found = await self._find(asked, plan)
+                if not isinstance(found, Reading):
+                    return found
+                if found.heads:
+                    raise conflict(found.heads)
+            version = proposed_version(
+                self._new_version(), value_json, (), now_unix_ms=self._clock.unix_ms()
+            )
+            outcome = await self._commit(asked, created(version))
+        finally:
+            self._queued -= 1
+        if isinstance(outcome, Raced):
+            raise conflict(outcome.heads)
+        return outcome
+
     async def _replace(
-        self, ref: Ref, selection: Selection, deadline: int | None, update: _Update | None
+        self, asked: _Asked, update: _Update | None, consistency: Consistency
     ) -> EntityResult:
         """Replace the bases that the request names, by an update or by a tombstone."""
-        key = EntityKey(selection.scope.text, ref.type, ref.id)
+        selection = asked.selection
         named = base_versions(
             selection.base_versions, self._pointers[selection.behavior.base_versions_alias]
         )
@@ -159,42 +253,80 @@ class Mutations:
             and bool(selection.merge_rules)
             and bool(bases)
         )
+        while True:
+            plan = ReadPlan(
+                key=asked.key,
+                consistency=consistency,
+                base_versions=bases,
+                with_divergence=with_divergence,
+                idempotency=self._probe(asked),
+            )
+            outcome = await self._try_replace(asked, update, plan, named)
+            if not isinstance(outcome, Unavailable):
+                return outcome
+            await self._access.wait(asked.key.scope, outcome, asked.deadline)
+
+    async def _try_replace(
+        self,
+        asked: _Asked,
+        update: _Update | None,
+        plan: ReadPlan,
+        named: tuple[VersionId, ...] | InvalidRequestError,
+    ) -> EntityResult | Unavailable:
+        key, selection = asked.key, asked.selection
         retries = selection.strategy != "reject"
         has_turn = False
         self._enter()
         try:
             if retries and self._turns.is_taken(key):
-                await self._take_turn(key, deadline)
+                await self._take_turn(key, asked.deadline)
                 has_turn = True
-            plan = ReadPlan(
-                key=key,
-                consistency=selection.consistency(deadline_unix_ms=deadline, is_mutation=True),
-                base_versions=bases,
-                with_divergence=with_divergence,
-            )
-            found: Reading | Raced = await self._access.read(plan)
+            found: Reading | Raced | EntityResult | Unavailable = await self._find(asked, plan)
+            if not isinstance(found, Reading):
+                return found
             if not found.heads:
                 raise not_found()
             if isinstance(named, InvalidRequestError):
                 raise named
             for attempt in range(1, ATTEMPTS + 1):
-                resolution = await self._resolve(selection, bases, found, update)
-                outcome = await self._commit(
-                    self._commit_of(key, selection, resolution, deadline, plan, found.heads)
-                )
-                if type(outcome) is not Raced:
-                    return self._answers.accepted(key, selection, resolution.accepted)
+                resolution = await self._resolve(selection, named, found, update)
+                outcome = await self._commit(asked, resolution, plan, found.heads)
+                if not isinstance(outcome, Raced):
+                    return outcome
                 found = outcome
                 if retries and not has_turn and attempt < ATTEMPTS:
-                    has_waited = await self._take_turn(key, deadline)
+                    has_waited = await self._take_turn(key, asked.deadline)
                     has_turn = True
                     if has_waited:  # what the race brought is old by now
-                        found = await self._access.read(plan)
+                        found = await self._find(asked, plan)
+                        if not isinstance(found, Reading):
+                            return found
             raise conflict(found.heads)
         finally:
             if has_turn:
                 self._turns.give_back(key)
             self._queued -= 1
+
+    def _probe(self, asked: _Asked) -> IdempotencyProbe | None:
+        return None if asked.identity is None else asked.identity.probe(self._clock.unix_ms())
+
+    async def _find(self, asked: _Asked, plan: ReadPlan) -> Reading | EntityResult | Unavailable:
+        """Return what the mutation meets, or its stored answer if it was accepted before.
+
+        Raises:
+            EngineError: Its identity is another mutation's, its value is refused, or it cannot be
+                read.
+        """
+        found = await self._access.read(plan)
+        if isinstance(found, Unavailable):
+            return found
+        if isinstance(found.record, Replayed):
+            return replayed(found.record.result_json)
+        if found.record is not None:
+            raise refused(found.record)
+        if asked.refusal is not None:
+            raise asked.refusal
+        return found
 
     async def _take_turn(self, key: EntityKey, deadline: int | None) -> bool:
         """Return when the mutations of an entity that lined up earlier are done."""
@@ -230,26 +362,18 @@ class Mutations:
         )
         return await asyncio.get_running_loop().run_in_executor(self._joins, carry_out, steps)
 
-    async def _commit(self, commit: Commit) -> Committed | Raced:
-        outcome = await self._access.commit(commit)
-        if type(outcome) is Committed or type(outcome) is Raced:
-            return outcome
-        raise refused(outcome)
-
-    def _commit_of(
+    async def _commit(
         self,
-        key: EntityKey,
-        selection: Selection,
+        asked: _Asked,
         resolution: Resolution,
-        deadline: int | None,
         read: ReadPlan | None = None,
         heads: Sequence[Version] = (),
-    ) -> Commit:
-        """Return the commit of `resolution`, which replaces `heads`.
+    ) -> EntityResult | Raced:
+        """Replace `heads` as `resolution` says, and return the answer of the request.
 
-        Should it be too late for that, its answer brings what `read` brought.
+        Should it be too late for that, what comes back brings what `read` brought.
         """
-        accepted = resolution.accepted
+        selection, accepted = asked.selection, resolution.accepted
         expected_heads = tuple([head.id for head in heads])
         check(
             "I2 the new heads are new versions or present heads",
@@ -258,24 +382,52 @@ class Mutations:
                 >= {*resolution.head_versions}
             ),
         )
-        return Commit(
-            key=key,
-            expected_heads=expected_heads,
-            new_versions=resolution.new_versions,
-            head_versions=resolution.head_versions,
-            accepted=accepted.id,
-            kind=resolution.kind,
-            causal_token=CausalToken(accepted.id),
-            event_meta_json=self._answers.event_meta(selection, accepted.id),
-            recorded_at_unix_ms=accepted.recorded_at_unix_ms,
-            deadline_unix_ms=deadline,
-            ordering_key=selection.ordering_key,
-            base_versions=() if read is None else read.base_versions,
-            with_divergence=read is not None and read.with_divergence,
+        result, record = self._answers.accepted(asked.key, selection, accepted), None
+        if asked.identity is not None:
+            result, result_json = with_text(result)
+            record = asked.identity.record(result_json, accepted.recorded_at_unix_ms)
+        outcome = await self._access.commit(
+            Commit(
+                key=asked.key,
+                expected_heads=expected_heads,
+                new_versions=resolution.new_versions,
+                head_versions=resolution.head_versions,
+                accepted=accepted.id,
+                kind=resolution.kind,
+                causal_token=CausalToken(accepted.id),
+                event_meta_json=self._answers.event_meta(selection, accepted.id),
+                recorded_at_unix_ms=accepted.recorded_at_unix_ms,
+                deadline_unix_ms=asked.deadline,
+                ordering_key=selection.ordering_key,
+                write_sessions=selection.write_sessions if selection.sessions else (),
+                base_versions=() if read is None else read.base_versions,
+                with_divergence=read is not None and read.with_divergence,
+                idempotency=record,
+            )
         )
+        if type(outcome) is Committed:
+            return result
+        if type(outcome) is Raced:
+            return outcome
+        if isinstance(outcome, Replayed):  # an equal request was faster
+            return replayed(outcome.result_json)
+        raise refused(outcome)
 
     def _new_version(self) -> VersionId:
         return VersionId(self._ids.version_id())
+
+
+class _Asked(NamedTuple):
+    """What is settled about a mutation before its entity is looked at.
+
+    `refusal` is what is wrong with its value; it is told unless an idempotency record answers.
+    """
+
+    key: EntityKey
+    selection: Selection
+    deadline: int | None
+    identity: Identity | None
+    refusal: InvalidRequestError | None
 
 
 class _Update(NamedTuple):

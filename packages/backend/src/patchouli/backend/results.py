@@ -27,10 +27,15 @@ class VersionView(NamedTuple):
 
 @dataclass(slots=True)
 class EntityResult:
-    """Answers create, update and delete: the accepted version."""
+    """Answers create, update and delete: the accepted version.
+
+    `result_json` is this answer as one JSON text, if it is stored so that a repetition of the
+    mutation gets the same: the `result` of the response, to be passed on as it is.
+    """
 
     meta: dict[str, Json]
     entity: VersionView
+    result_json: str | None = None
 
 
 @dataclass(slots=True)

@@ -41,7 +41,15 @@ REFUSED_PER_REQUEST: frozenset[CapabilityName] = frozenset(
 _SOURCES = frozenset({"authority", "replica"})
 
 ENGINE_CAPABILITIES = Capabilities(
-    authority=True, replica=True, change_stream=True, retrieval=True, linearizable_reads=True
+    authority=True,
+    replica=True,
+    change_stream=True,
+    retrieval=True,
+    idempotency=True,
+    causal_reads=True,
+    monotonic_reads=True,
+    read_your_writes=True,
+    linearizable_reads=True,
 )
 """What this release of the engine makes use of; the rest is refused whatever the provider says."""
 

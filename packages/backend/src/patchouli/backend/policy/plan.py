@@ -149,6 +149,19 @@ class Selection(NamedTuple):
         """Whether mutations need an idempotency identity."""
         return self.behavior.is_keyed
 
+    def require_idempotency_key(self) -> ControlKey:
+        """Return the idempotency identity of a mutation of a keyed behavior.
+
+        Raises:
+            InvalidRequestError: An alias of it is unbound.
+        """
+        return self.idempotency_key or self.behavior.identity(self.scope, self.bindings)
+
+    @property
+    def write_sessions(self) -> tuple[ControlKey, ...]:
+        """The sessions whose later reads must see what a mutation of this request writes."""
+        return tuple([session.key for session in self.sessions if session.read_your_writes])
+
     @property
     def needs(self) -> frozenset[CapabilityName]:
         """The optional capabilities without which the request cannot be served as promised."""
@@ -336,6 +349,15 @@ class BehaviorPlan:
         alias = next(a for a in self.causal_aliases if not isinstance(bound.get(a, ""), str))
         pointer = f"meta{self._binder.pointer(alias)}"
         return InvalidRequestError(f"{pointer} must be a causal token, a string", pointer=pointer)
+
+    def identity(self, scope: Scope, bound: Mapping[str, Json]) -> ControlKey:
+        """Return the idempotency identity of a mutation; the behavior is keyed.
+
+        Raises:
+            InvalidRequestError: An alias of it is unbound.
+        """
+        assert self._idempotency is not None  # noqa: S101 -- the behavior is keyed
+        return self._idempotency.derive(scope, bound)
 
     def _strategy(self, bound: Mapping[str, Json]) -> Strategy:
         value = bound.get(self.strategy_alias, UNBOUND)
