@@ -38,6 +38,8 @@ def version_json(view: VersionView) -> bytes:
 
 def entity_json(result: EntityResult) -> bytes:
     """Return the `result` of create, update, delete and upload commit."""
+    if result.result_json is not None:
+        return result.result_json.encode()
     return b'{"meta":%b,"data":{"entity":%b}}' % (
         meta_json(result.meta),
         version_json(result.entity),

@@ -4,7 +4,8 @@
                                              │ second signal, or drain_ms over
                                              └─────────────────────▶ closing
 
-*Draining*: the endpoint is gone, new requests are refused, what was begun may finish. *Closing*:
+*Draining*: the endpoint is gone, new requests are refused, and so is what waits for a state that it
+has to observe; what else was begun may finish. *Closing*:
 what is left is cancelled, subscriptions are told, connections get what was written for them and are
 closed, then the store is shut down, which records a clean stop.
 """
@@ -159,6 +160,7 @@ class Daemon:
         deadline = loop.time() + self._limits.drain_ms / 1000
         self._endpoint.close()
         self._dispatcher.is_stopping = True
+        self._engine.stop_waiting()
         await self._unless_urgent(self._requests.drain(), deadline)
         await self._requests.cancel()
         for connection in tuple(self._connections):
