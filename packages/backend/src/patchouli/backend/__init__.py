@@ -47,6 +47,7 @@ from patchouli.backend.errors import (
     VersionConflictError,
     WorkUnitExpiredError,
 )
+from patchouli.backend.exporting import Export, export_document
 from patchouli.backend.limits import Limits
 from patchouli.backend.pointers import UNBOUND, Unbound
 from patchouli.backend.policy.capabilities import (
@@ -91,6 +92,7 @@ __all__ = [
     "EntityResult",
     "EntityTypePolicy",
     "Event",
+    "Export",
     "HitView",
     "IdempotencyConflictError",
     "InvalidRequestError",
@@ -134,6 +136,7 @@ __all__ = [
     "control_key",
     "endpoint_defect",
     "event_line",
+    "export_document",
     "is_loopback",
     "jeq",
     "load_policy",
