@@ -160,7 +160,8 @@ BEGIN
 END;
 CREATE TABLE idempotency (
     record_id   INTEGER PRIMARY KEY,
-    identity    TEXT NOT NULL UNIQUE CHECK (identity <> ''),
+    digest      BLOB NOT NULL UNIQUE CHECK (length(digest) = 16),
+    identity    TEXT NOT NULL CHECK (identity <> ''),
     request     TEXT NOT NULL,
     result      TEXT NOT NULL,
     expires_at  INTEGER NOT NULL,

@@ -115,7 +115,7 @@ REFUSED = {
     "a staged tombstone with a value": UNIT_VERSION.format(
         "1, 't', 'b', 'v', 0, 1, '[]', 1, 'token', '1'"
     ),
-    "a record of no unit": "INSERT INTO idempotency VALUES ('i', 'q', 'r', 1, 77)",
+    "a record of no unit": "INSERT INTO idempotency VALUES (1, zeroblob(16), 'i', 'q', 'r', 1, 77)",
 }
 
 
@@ -142,7 +142,7 @@ def test_the_schema_takes_what_the_refused_rows_should_have_been(connection: Con
         UNIT_ENTITY.format("1, 't', 'a', '[1]', 'p', 0, 't', '{}', '[]', 0, 1"),
         UNIT_VERSION.format("1, 't', 'a', 'w', 0, 1, '[]', 1, 'u', NULL"),
         UNIT_VERSION.format("1, 't', 'a', 'x', 1, 0, '[\"w\"]', 1, NULL, '1'"),
-        "INSERT INTO idempotency VALUES ('i', 'q', 'r', 1, 1)",
+        "INSERT INTO idempotency VALUES (1, zeroblob(16), 'i', 'q', 'r', 1, 1)",
     ):
         connection.execute(statement)
 

@@ -8,6 +8,7 @@ work unit which is overdue. `purge` removes the rows later, in small steps and b
 from __future__ import annotations
 
 import json
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from patchouli.provider import IdentityTaken, Replayed
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
 FIND: Final = """
 SELECT r.request = ?2, iif(octet_length(r.result) <= ?3, r.result, NULL), r.expires_at,
        r.unit_id, u.expires_at
-FROM idempotency r LEFT JOIN work_unit u USING (unit_id) WHERE r.identity = ?1
+FROM idempotency r LEFT JOIN work_unit u USING (unit_id) WHERE r.digest = ?1
 """
-# number of the commit, identity, request -> the same number and the columns of FIND
+# number of the commit, digest, request -> the same number and the columns of FIND
 FIND_SEVERAL: Final = RowsStatement(
     """
 SELECT json_group_array(json_array(
     v.column1, r.request = v.column3, r.result, r.expires_at, r.unit_id, u.expires_at))
 FROM""",
-    """v CROSS JOIN idempotency r ON r.identity = v.column2
+    """v CROSS JOIN idempotency r ON r.digest = v.column2
 LEFT JOIN work_unit u ON u.unit_id = r.unit_id
 """,
     width=3,
@@ -41,14 +42,18 @@ LEFT JOIN work_unit u ON u.unit_id = r.unit_id
 # A row that is in the way counts as absent: it was looked up before.
 STORE: Final = RowsStatement(
     """
-INSERT INTO idempotency (identity, request, result, expires_at, unit_id)
-SELECT column1, column2, column3, column4, column5 FROM""",
+INSERT INTO idempotency (digest, identity, request, result, expires_at, unit_id)
+SELECT column1, column2, column3, column4, column5, column6 FROM""",
     """WHERE column1 IS NOT NULL
-ON CONFLICT (identity) DO UPDATE SET request = excluded.request, result = excluded.result,
+ON CONFLICT (digest) DO UPDATE SET request = excluded.request, result = excluded.result,
     expires_at = excluded.expires_at, unit_id = excluded.unit_id
 """,
-    width=5,
+    width=6,
 )
+REPLACE_RESULT: Final = "UPDATE idempotency SET result = ?3 WHERE digest = ?1 AND unit_id = ?2"
+DROP_ENDED: Final = "DELETE FROM idempotency WHERE unit_id = ? AND expires_at <= ?"
+PUBLISH: Final = "UPDATE idempotency SET unit_id = NULL WHERE unit_id = ?"
+FORGET: Final = "DELETE FROM idempotency WHERE unit_id = ?"
 PURGE: Final = """
 DELETE FROM idempotency WHERE record_id IN (
     SELECT record_id FROM idempotency WHERE expires_at <= ? AND unit_id IS NULL
@@ -74,7 +79,7 @@ def find_record(
     Raises:
         OverBudgetError: The stored answer is longer than `value_bytes`.
     """
-    row = connection.execute(FIND, (identity, request_json, value_bytes)).fetchone()
+    row = connection.execute(FIND, (digest_of(identity), request_json, value_bytes)).fetchone()
     if row is None:
         return None
     return _known(*row, now_unix_ms=now_unix_ms, own_unix_ms=own_unix_ms, unit_id=unit_id)
@@ -86,7 +91,7 @@ def find_records(
     """Return what is known under the identities of immediate commits, by the number of each."""
     cells: list[SqlValue] = []
     for number, record in asked:
-        cells += (number, record.identity, record.request_json)
+        cells += (number, digest_of(record.identity), record.request_json)
     times = {number: record.now_unix_ms for number, record in asked}
     found = {
         number: _known(*row, now_unix_ms=times[number], own_unix_ms=own_unix_ms, unit_id=None)
@@ -102,15 +107,38 @@ def store_records(
     """Store records under identities that are free, published or staged in a work unit."""
     cells: list[SqlValue] = []
     for record in records:
-        cells += (record.identity, record.request_json, record.result_json)
-        cells += (record.expires_at_unix_ms, unit_id)
+        cells += (digest_of(record.identity), record.identity, record.request_json)
+        cells += (record.result_json, record.expires_at_unix_ms, unit_id)
     STORE.run(connection, cells)
+
+
+def replace_result(
+    connection: Connection, unit_id: int, identity: ControlKey, result_json: str
+) -> None:
+    """Replace the answer of a record that the unit has staged; of any other one, do nothing."""
+    connection.execute(REPLACE_RESULT, (digest_of(identity), unit_id, result_json))
+
+
+def publish_records(connection: Connection, unit_id: int, *, now_unix_ms: int) -> None:
+    """Make the records that the unit has staged records like any other; ended ones go."""
+    connection.execute(DROP_ENDED, (unit_id, now_unix_ms))
+    connection.execute(PUBLISH, (unit_id,))
+
+
+def forget_records(connection: Connection, unit_id: int) -> None:
+    """Remove the records that the unit has staged."""
+    connection.execute(FORGET, (unit_id,))
 
 
 def purge(connection: Connection, *, expired_before_unix_ms: int, limit: int) -> int:
     """Remove at most `limit` published records that ended by then; return how many."""
     connection.execute(PURGE, (expired_before_unix_ms, limit))
     return connection.changes()
+
+
+def digest_of(identity: ControlKey) -> bytes:
+    """Return the key under which the record of an identity is found."""
+    return blake2b(identity.encode(), digest_size=16).digest()
 
 
 def _known(

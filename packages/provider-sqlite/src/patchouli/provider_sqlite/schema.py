@@ -96,8 +96,8 @@ CREATE TABLE version (
 # The rows of an entity that are current, and those that were at some cursor, however many it had.
 VERSION_FATE: Final = "CREATE INDEX version_fate ON version (entity_id, superseded_cursor)"
 
-# `hidden` is the publication of an entity that its work unit created and deleted: it has a cursor and
-# names it with its token, and nobody is shown it as a change.
+# `hidden` is the publication of an entity that its work unit created and deleted: it has a cursor
+# and names it with its token, and nobody is shown it as a change.
 CHANGE: Final = """
 CREATE TABLE change (
     cursor       INTEGER PRIMARY KEY CHECK (cursor >= 1),
@@ -212,15 +212,18 @@ CREATE TABLE work_unit_version (
     CHECK ((state = 0) = (value IS NOT NULL))
 ) STRICT, WITHOUT ROWID
 """
-WORK_UNIT_TOKEN: Final = """
-CREATE UNIQUE INDEX work_unit_token ON work_unit_version (token) WHERE token IS NOT NULL
-"""
+WORK_UNIT_TOKEN: Final = (  # noqa: S105 - no password
+    "CREATE UNIQUE INDEX work_unit_token ON work_unit_version (token) WHERE token IS NOT NULL"
+)
 
-# `unit_id` marks a record staged in a work unit; an identity is in one place only.
+# `unit_id` marks a record staged in a work unit; an identity is in one place only. It is found by a
+# digest of it, because clients choose identities at random: an index over the texts themselves
+# would dirty a page for each record and outgrow the cache.
 IDEMPOTENCY: Final = """
 CREATE TABLE idempotency (
     record_id   INTEGER PRIMARY KEY,
-    identity    TEXT NOT NULL UNIQUE CHECK (identity <> ''),
+    digest      BLOB NOT NULL UNIQUE CHECK (length(digest) = 16),
+    identity    TEXT NOT NULL CHECK (identity <> ''),
     request     TEXT NOT NULL,
     result      TEXT NOT NULL,
     expires_at  INTEGER NOT NULL,
