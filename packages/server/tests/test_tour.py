@@ -51,6 +51,9 @@ def test_the_tour_shows_everything_and_leaves_nothing(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_tour_leaves_nothing(folder: Path, number: signal.Signals) -> None:
+    # A child inherits that a signal is ignored, as in a job of a shell without job control.
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler)
     process = subprocess.Popen(
         COMMAND, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
