@@ -11,6 +11,7 @@ from patchouli.provider_conformance import (
     ChangesConformance,
     DeadlineConformance,
     DivergenceConformance,
+    DriftConformance,
     EntityConformance,
     FilterConformance,
     HeadsConformance,
@@ -20,13 +21,20 @@ from patchouli.provider_conformance import (
     OrderConformance,
     PointerConformance,
     ProviderSuite,
+    PublicationConformance,
     ReferencesConformance,
     RefusalConformance,
+    ResolutionConformance,
     RetrievalConformance,
     RobustnessConformance,
     SessionConformance,
     SourceConformance,
     TextConformance,
+    UnitCausalConformance,
+    UnitIdempotencyConformance,
+    UnitSessionConformance,
+    UnitStateConformance,
+    UnitViewConformance,
     WaitingConformance,
 )
 from patchouli.provider_sqlite import SqliteProvider
@@ -110,6 +118,30 @@ class TestSources(OnSqlite, SourceConformance): ...
 
 
 class TestText(OnSqlite, TextConformance): ...
+
+
+class TestDrift(OnSqlite, DriftConformance): ...
+
+
+class TestPublication(OnSqlite, PublicationConformance): ...
+
+
+class TestResolution(OnSqlite, ResolutionConformance): ...
+
+
+class TestUnitCausality(OnSqlite, UnitCausalConformance): ...
+
+
+class TestUnitIdempotency(OnSqlite, UnitIdempotencyConformance): ...
+
+
+class TestUnitSessions(OnSqlite, UnitSessionConformance): ...
+
+
+class TestUnitStates(OnSqlite, UnitStateConformance): ...
+
+
+class TestUnitViews(OnSqlite, UnitViewConformance): ...
 
 
 class TestWaiting(OnSqlite, WaitingConformance): ...

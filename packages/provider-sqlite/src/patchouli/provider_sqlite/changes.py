@@ -34,7 +34,7 @@ FROM (SELECT c.cursor, octet_length(c.event_meta) AS bytes
 """
 SELECTED: Final = """
 FROM change c INDEXED BY change_scope CROSS JOIN entity e ON e.entity_id = c.entity_id
-WHERE c.scope_id = ? AND c.cursor > ? AND c.recorded_at >= ?
+WHERE c.scope_id = ? AND c.cursor > ? AND c.recorded_at >= ? AND c.kind <> 'hidden'
 """
 OF_TYPES: Final = " AND e.type IN (SELECT value FROM json_each(?))"
 OF_IDS: Final = " AND e.id IN (SELECT value FROM json_each(?))"

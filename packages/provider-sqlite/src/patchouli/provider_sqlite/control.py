@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from patchouli.provider_sqlite.connection import Connection
     from patchouli.provider_sqlite.group import Group
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 # A row for each token (its position, NULL where it is unknown) and for each session.
 BOUNDS: Final = """
@@ -71,10 +71,10 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class Answer(Generic[T_co]):
     """What a read answers, once `advance`, if there is one, is on disk."""
 
-    outcome: T
+    outcome: T_co
     advance: Advance | None = None
 
 

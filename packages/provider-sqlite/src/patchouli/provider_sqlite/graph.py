@@ -14,11 +14,17 @@ from patchouli.provider import (
 from patchouli.provider_sqlite.codec import ids_of, ids_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from patchouli.provider import VersionId
     from patchouli.provider_sqlite.budget import Budget
     from patchouli.provider_sqlite.connection import Connection
+
+    NodeRow = tuple[str, str, int, int]
+    """version, parents, the cursor of its publication, and its place in it."""
+
+    ValueRow = tuple[str, int, str | None]
+    """version, state, value."""
 
 # The single head lies in `entity`, everything else in `version`; both by key.
 NODE: Final = """
@@ -55,11 +61,35 @@ def read_divergence(
     if entity_id is None or set(heads) == set(bases):
         return None
 
+    def node(version: VersionId) -> NodeRow | None:
+        return connection.execute(NODE, (entity_id, version)).get
+
+    def values(versions: str) -> Iterable[ValueRow]:
+        return connection.execute(VALUES, (entity_id, versions, budget.value_bytes))
+
+    return diverge((*heads, *bases), node=node, values=values, budget=budget)
+
+
+def diverge(
+    starts: Sequence[VersionId],
+    *,
+    node: Callable[[VersionId], NodeRow | None],
+    values: Callable[[str], Iterable[ValueRow]],
+    budget: Budget,
+) -> Divergence:
+    """Return the divergence of `starts` among the versions that `node` and `values` know.
+
+    `values` gets a list of ids as it is stored.
+
+    Raises:
+        OverBudgetError: It costs more than `budget` allows.
+    """
+
     def find(wanted: Sequence[VersionId]) -> dict[VersionId, GraphNode]:
         nodes: dict[VersionId, GraphNode] = {}
         for version in wanted:
             budget.look_up()
-            row = connection.execute(NODE, (entity_id, version)).get
+            row = node(version)
             if row is not None:
                 _, parents, cursor, ordinal = row
                 nodes[version] = GraphNode(
@@ -67,15 +97,13 @@ def read_divergence(
                 )
         return nodes
 
-    starts = (*heads, *bases)
     base, walked = walk(starts, find)
     kept = contract(walked, starts if base is None else (*starts, base))
-    wanted = ids_text(node.id for node in kept)
-    rows = connection.execute(VALUES, (entity_id, wanted, budget.value_bytes))
-    values = {version: budget.take(state, value) for version, state, value in rows}
+    rows = values(ids_text(node.id for node in kept))
+    found = {version: budget.take(state, value) for version, state, value in rows}
     nodes = tuple(
         DivergenceNode(
-            id=node.id, parents=node.parents, sequence=node.sequence, value_json=values[node.id]
+            id=node.id, parents=node.parents, sequence=node.sequence, value_json=found[node.id]
         )
         for node in kept
     )

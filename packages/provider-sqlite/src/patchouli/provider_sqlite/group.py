@@ -32,11 +32,11 @@ INSERT_SCOPE: Final = "INSERT INTO scope (text) VALUES (?) RETURNING scope_id"
 FRONTIER: Final = "SELECT frontier, frontier_token FROM scope WHERE scope_id = ?"
 
 
-class Entered:
-    """A work unit is open, or expired because it was overdue."""
+class Entered(NamedTuple):
+    """A work unit was opened, was found, or expired because it was overdue; that is on disk."""
 
+    is_opened: bool
 
-ENTERED: Final = Entered()
 
 KEEPING: Final = (Committed, Staged, Published, Drifted, Discarded, Advanced, Entered)
 """The answers that keep something of what was asked, and so must not be late."""

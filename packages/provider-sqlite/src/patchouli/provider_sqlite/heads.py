@@ -23,7 +23,7 @@ from patchouli.provider_sqlite.codec import ids_text, state_number
 from patchouli.provider_sqlite.errors import KIND
 
 if TYPE_CHECKING:
-    from patchouli.provider import Commit, Version
+    from patchouli.provider import Commit, Resolution, Version
     from patchouli.provider_sqlite.connection import Connection
 
 STATE: Final = """
@@ -105,7 +105,7 @@ def read_state(connection: Connection, scope_id: int, commit: Commit) -> EntityS
     return EntityState(entity_id, frozenset(row[0] for row in rows))
 
 
-def require_consistent(commit: Commit) -> None:
+def require_consistent(commit: Commit | Resolution) -> None:
     """Return if `commit` does not contradict itself.
 
     Raises:

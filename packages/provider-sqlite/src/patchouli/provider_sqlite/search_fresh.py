@@ -20,6 +20,7 @@ from patchouli.provider_sqlite.search_order import AFTER, ORDER, bindings_after
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from patchouli.provider import RetrievePlan
     from patchouli.provider_sqlite.search_filters import Bindings
     from patchouli.provider_sqlite.search_snapshot import Snapshot
 
@@ -54,8 +55,11 @@ Row = tuple[int, str, str, int, str]
 
 
 def find_fresh(snapshot: Snapshot, wanted: Wanted) -> Iterator[Found]:
-    """Return the fresh entities that match, in the order of the plan, after the page before."""
-    if not snapshot.fresh:
+    """Return the fresh entities that match, in the order of the plan, after the page before.
+
+    Those that a work unit sees with other heads are left out.
+    """
+    if not snapshot.fresh - snapshot.apart:
         return iter(())
     search = _Search(snapshot, wanted)
     if wanted.plan.order is Order.RELEVANCE:
@@ -75,19 +79,10 @@ class _Search:
         self._wanted = wanted
         plan = wanted.plan
         self._is_plain = plan.text is None and not plan.filters
-        condition, self._bindings = search_filters.conditions(plan.filters, "e.value")
-        if plan.text is not None:
-            text, needle = text_condition(plan.text)
-            condition += text
-            self._bindings |= needle
-        self._bindings["fresh"] = number_array(list(snapshot.fresh))
-        restriction = ""
-        if plan.types is not None:
-            restriction += _OF_TYPES
-            self._bindings["types"] = json.dumps(plan.types)
-        if plan.ids is not None:
-            restriction += _OF_IDS
-            self._bindings["ids"] = json.dumps(list(plan.ids))
+        condition, self._bindings = condition_of(plan)
+        self._bindings["fresh"] = number_array(list(snapshot.fresh - snapshot.apart))
+        restriction, names = restriction_to(plan)
+        self._bindings |= names
         self._restriction = restriction
         self._single = _SINGLE.format(
             value="NULL" if self._is_plain else "e.value",
@@ -135,6 +130,28 @@ class _Search:
             score = 0.0 if self._is_plain else matching_score(self._wanted, value)
             if score is not None:
                 yield self._wanted.found(entity_id, type_, id_, score, recorded_at)
+
+
+def restriction_to(plan: RetrievePlan) -> tuple[str, Bindings]:
+    """Return a condition on the names of entities `e`, and what its parameters are bound to."""
+    restriction = ""
+    bindings: Bindings = {}
+    if plan.types is not None:
+        restriction += _OF_TYPES
+        bindings["types"] = json.dumps(plan.types)
+    if plan.ids is not None:
+        restriction += _OF_IDS
+        bindings["ids"] = json.dumps(list(plan.ids))
+    return restriction, bindings
+
+
+def condition_of(plan: RetrievePlan) -> tuple[str, Bindings]:
+    """Return a condition on `e.value` that every matching value fulfils, and its bindings."""
+    condition, bindings = search_filters.conditions(plan.filters, "e.value")
+    if plan.text is None:
+        return condition, bindings
+    text, needle = text_condition(plan.text)
+    return condition + text, bindings | needle
 
 
 def matching_score(wanted: Wanted, value_json: str) -> float | None:

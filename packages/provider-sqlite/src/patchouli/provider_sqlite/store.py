@@ -37,6 +37,7 @@ from patchouli.provider_sqlite.index import Index
 from patchouli.provider_sqlite.lifecycle import Chance, read_last_cursor, start_run, stop_run
 from patchouli.provider_sqlite.migrations import require_ours
 from patchouli.provider_sqlite.ownership import Ownership, Witness
+from patchouli.provider_sqlite.units import SWEPT_AT_ONCE, oldest_baseline, sweep
 from patchouli.provider_sqlite.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -280,19 +281,23 @@ class Store:
             self._require_write().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _prune_step(self) -> bool:
-        """Remove some changes past their retention; return whether there are more.
+        """Expire some overdue units and remove some old changes; return whether there are more.
 
-        The index follows the change log, so what it has not seen yet stays.
+        What the index has not seen yet stays, because it follows the change log, and so does what
+        came after the baseline of an open unit, whose retrievals look up what changed since.
         """
-        watermark = self.index.watermark
-        kept_since = self._clock.unix_ms() - self._retention.changes_seconds * 1000
+        connection, now = self._require_write(), self._clock.unix_ms()
+        swept = sweep(connection, now_unix_ms=now)
+        kept = (self.index.watermark, oldest_baseline(connection))
+        through = min((cursor for cursor in kept if cursor is not None), default=INTEGER_MAX)
+        kept_since = now - self._retention.changes_seconds * 1000
         removed = prune(
-            self._require_write(),
+            connection,
             recorded_before_unix_ms=max(0, kept_since),
-            through=INTEGER_MAX if watermark is None else watermark,
+            through=through,
             limit=self._limits.prune_step,
         )
-        return removed == self._limits.prune_step
+        return removed == self._limits.prune_step or swept == SWEPT_AT_ONCE
 
     def _checkpoint(self) -> bool:
         """Move the whole log and sync the database; return False if somebody is in the way now.

@@ -58,7 +58,8 @@ VIOLATIONS: Final = {
     """,
     "what is pruned lies behind the horizon": """
         SELECT token FROM causal_token t JOIN scope USING (scope_id) WHERE cursor > pruned_through
-        AND NOT EXISTS (SELECT 1 FROM change c WHERE c.cursor = t.cursor AND c.scope_id = t.scope_id)
+        AND NOT EXISTS (
+            SELECT 1 FROM change c WHERE c.cursor = t.cursor AND c.scope_id = t.scope_id)
     """,
     "no version is newer than the frontier of its scope": """
         SELECT v.version FROM version v JOIN entity USING (entity_id) JOIN scope USING (scope_id)

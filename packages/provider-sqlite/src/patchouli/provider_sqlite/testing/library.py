@@ -167,10 +167,10 @@ class Library:
 
     def search(self, plan: RetrievePlan, *, has_index: bool = True) -> Page:
         """Return the page of `plan`."""
-        page = search.retrieve(self.reader, plan, clock=SystemClock(), has_index=has_index).outcome
-        if not isinstance(page, Page):
-            raise TypeError(page)
-        return page
+        answer = search.retrieve(self.reader, plan, clock=SystemClock(), has_index=has_index)
+        if answer is None or not isinstance(answer.outcome, Page):
+            raise TypeError(answer)
+        return answer.outcome
 
     def ids(self, plan: RetrievePlan) -> list[str]:
         """Return the ids of the page of `plan`."""
