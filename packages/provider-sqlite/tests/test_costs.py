@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import apsw
 import pytest
 from patchouli.provider import Committed, Reading, ScopeText
 from patchouli.provider_conformance.builders import (
@@ -24,10 +21,10 @@ from patchouli.provider_conformance.builders import (
     update,
 )
 from patchouli.provider_sqlite import SqliteLimits, SqliteProvider
-from patchouli.provider_sqlite.testing import ForgetfulDisk
+from patchouli.provider_sqlite.testing import Cost, Watched
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator
+    from collections.abc import Coroutine
     from pathlib import Path
 
     from patchouli.provider import ReadPlan
@@ -35,123 +32,49 @@ if TYPE_CHECKING:
 
 CREATE_STATEMENTS = 5  # BEGIN, entity, change, frontier of the scope, COMMIT
 UPDATE_STATEMENTS = 7  # BEGIN, state, old head, new head, change, frontier, COMMIT
-QUIET = SqliteLimits(prune_interval_seconds=3600, log_pages_soft=1 << 30, log_pages_hard=1 << 30)
-
-
-@dataclass
-class Cost:
-    """What some calls did."""
-
-    statements: list[str] = field(default_factory=list)
-    steps: int = 0
-    syncs: int = 0
-    hops: int = 0
-
-    def counts(self) -> tuple[int, int, int]:
-        return len(self.statements), self.syncs, self.hops
-
-
-class Watched:
-    """A provider whose statements, syncs and hops are counted."""
-
-    def __init__(self, provider: SqliteProvider, disk: ForgetfulDisk) -> None:
-        self.provider = provider
-        self._disk = disk
-        store = provider._store
-        assert store is not None
-        self._connections = cast("list[apsw.Connection]", [store._write, store._inline])
-
-    @contextmanager
-    def counted(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cost]:
-        cost = Cost()
-
-        def note(event: dict[str, Any]) -> None:
-            if event["code"] == apsw.SQLITE_TRACE_STMT and not event["trigger"]:
-                cost.statements.append(event["sql"])
-            elif event["code"] == apsw.SQLITE_TRACE_PROFILE:
-                cost.steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
-
-        loop = asyncio.get_running_loop()
-        hop = loop.call_soon_threadsafe
-
-        def counted_hop(*args: Any, **options: Any) -> asyncio.Handle:
-            cost.hops += 1
-            return hop(*args, **options)
-
-        for connection in self._connections:
-            connection.trace_v2(apsw.SQLITE_TRACE_STMT | apsw.SQLITE_TRACE_PROFILE, note)
-        self._disk.calls.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(loop, "call_soon_threadsafe", counted_hop)
-            yield cost
-        for connection in self._connections:
-            connection.trace_v2(0, None)
-        cost.syncs = sum(
-            call.kind == "sync" and "-index" not in call.path for call in self._disk.calls
-        )
-
-
-@pytest.fixture
-async def watched(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Watched]:
-    disk = ForgetfulDisk()
-    provider = SqliteProvider(tmp_path / "db", clock=clock, limits=QUIET, disk=disk.disk)
-    await provider.initialize(FOREVER)
-    await provider.commit(create(entity("warm"), "warm"))  # writes the header of the log
-    yield Watched(provider, disk)
-    await provider.shutdown()
-    disk.close()
 
 
 async def committed(call: Coroutine[Any, Any, object]) -> None:
     assert isinstance(await call, Committed)
 
 
-async def test_a_create_is_one_sync_one_hop_and_a_row_in_two_tables(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with watched.counted(monkeypatch) as cost:
+async def test_a_create_is_one_sync_one_hop_and_a_row_in_two_tables(watched: Watched) -> None:
+    with watched.counted() as cost:
         await committed(watched.provider.commit(create(entity("a"), "v1")))
 
-    written = [sql.split()[2] for sql in cost.statements if sql.split()[0] == "INSERT"]
-    assert written == ["entity", "change"]
+    assert cost.written() == ["entity", "change"]
     assert cost.counts() == (CREATE_STATEMENTS, 1, 1)
 
 
-async def test_an_update_and_a_delete_cost_little_more(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_update_and_a_delete_cost_little_more(watched: Watched) -> None:
     await committed(watched.provider.commit(create(entity("a"), "v1")))
 
-    with watched.counted(monkeypatch) as updating:
+    with watched.counted() as updating:
         await committed(watched.provider.commit(update(entity("a"), "v1", "v2")))
-    with watched.counted(monkeypatch) as deleting:
+    with watched.counted() as deleting:
         await committed(watched.provider.commit(delete(entity("a"), "v2", "v3")))
 
     assert updating.counts() == (UPDATE_STATEMENTS, 1, 1)
     assert deleting.counts() == (UPDATE_STATEMENTS, 1, 1)
 
 
-async def test_a_read_is_one_statement_without_a_hop_or_a_sync(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_read_is_one_statement_without_a_hop_or_a_sync(watched: Watched) -> None:
     await committed(watched.provider.commit(create(entity("a"), "v1")))
 
-    with watched.counted(monkeypatch) as plain:
+    with watched.counted() as plain:
         await watched.provider.read(read(entity("a")))
-    with watched.counted(monkeypatch) as for_update:
+    with watched.counted() as for_update:
         await watched.provider.read(read(entity("a"), "v1", with_divergence=True))
 
     assert plain.counts() == (1, 0, 0)
     assert for_update.counts() == (1, 0, 0)
 
 
-async def test_a_read_with_an_older_base_has_few_statements(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_read_with_an_older_base_has_few_statements(watched: Watched) -> None:
     await committed(watched.provider.commit(create(entity("a"), "v1")))
     await committed(watched.provider.commit(update(entity("a"), "v1", "v2")))
 
-    with watched.counted(monkeypatch) as cost:
+    with watched.counted() as cost:
         found = await watched.provider.read(read(entity("a"), "v1"))
 
     assert isinstance(found, Reading)
@@ -169,14 +92,12 @@ async def test_a_read_never_gives_up_the_loop(watched: Watched) -> None:
     assert isinstance(end.value.value, Reading)
 
 
-async def test_a_group_of_commits_shares_statements_sync_and_hop(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_group_of_commits_shares_statements_sync_and_hop(watched: Watched) -> None:
     provider = watched.provider
     store = provider._store
     assert store is not None
     gate = threading.Event()
-    with watched.counted(monkeypatch) as cost:
+    with watched.counted() as cost:
         held = store.writer.call(gate.wait)
         async with asyncio.TaskGroup() as tasks:
             for number in range(50):
@@ -206,19 +127,17 @@ async def grown(watched: Watched, key_updates: int, others: int) -> None:
     )
 
 
-async def test_no_cost_grows_with_versions_changes_or_scopes(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_cost_grows_with_versions_changes_or_scopes(watched: Watched) -> None:
     provider = watched.provider
     await committed(provider.commit(create(entity("a"), "v0")))
     await grown(watched, 1, 0)
 
     async def measured(head: int) -> list[Cost]:
-        with watched.counted(monkeypatch) as reading:
+        with watched.counted() as reading:
             await provider.read(read(entity("a"), f"v{head}", with_divergence=True))
-        with watched.counted(monkeypatch) as updating:
+        with watched.counted() as updating:
             await committed(provider.commit(update(entity("a"), f"v{head}", f"v{head + 1}")))
-        with watched.counted(monkeypatch) as creating:
+        with watched.counted() as creating:
             await committed(provider.commit(create(entity(f"n{head}"), f"n{head}")))
         return [reading, updating, creating]
 
@@ -295,9 +214,9 @@ async def test_every_statement_is_compiled_once(watched: Watched) -> None:
         await provider.read(read(entity(names[0]), f"{names[0]}-0", with_divergence=True))
 
     await mixed(0)
-    before = [connection.cache_stats() for connection in watched._connections]
+    before = [connection.cache_stats() for connection in watched.connections]
     await mixed(1)
-    after = [connection.cache_stats() for connection in watched._connections]
+    after = [connection.cache_stats() for connection in watched.connections]
 
     for earlier, later in zip(before, after, strict=True):
         assert later["misses"] == earlier["misses"]

@@ -1,4 +1,4 @@
-"""Disks that fail, disks that forget, and checks of what is left in a database."""
+"""Disks that fail or forget, checks of what is left in a database, counts of what calls cost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from patchouli.provider_sqlite.testing.contents import (
     StoredVersion,
     read_contents,
 )
+from patchouli.provider_sqlite.testing.counting import Cost, Watched
 from patchouli.provider_sqlite.testing.faultvfs import (
     DISK_FULL,
     IO_FAILURE,
@@ -22,11 +23,13 @@ __all__ = [
     "DISK_FULL",
     "IO_FAILURE",
     "Contents",
+    "Cost",
     "DiskCall",
     "FaultyDisk",
     "ForgetfulDisk",
     "StoredChange",
     "StoredVersion",
+    "Watched",
     "check_index",
     "check_truth",
     "drop_index",
