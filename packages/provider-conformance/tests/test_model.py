@@ -9,6 +9,7 @@ from patchouli.provider_conformance import (
     CancellationConformance,
     CausalConformance,
     ChangesConformance,
+    CompactionConformance,
     DeadlineConformance,
     DivergenceConformance,
     DriftConformance,
@@ -73,6 +74,9 @@ class TestCausal(Model, CausalConformance): ...
 
 
 class TestChanges(Model, ChangesConformance): ...
+
+
+class TestCompaction(Model, CompactionConformance): ...
 
 
 class TestDeadline(Model, DeadlineConformance): ...

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from patchouli.provider_conformance.suite.cancellation import CancellationConformance
     from patchouli.provider_conformance.suite.changes import ChangesConformance
+    from patchouli.provider_conformance.suite.compaction import CompactionConformance
     from patchouli.provider_conformance.suite.consistency import (
         CausalConformance,
         SessionConformance,
@@ -65,6 +66,7 @@ _HOMES = {
     "CancellationConformance": "suite.cancellation",
     "CausalConformance": "suite.consistency",
     "ChangesConformance": "suite.changes",
+    "CompactionConformance": "suite.compaction",
     "DeadlineConformance": "suite.deadlines",
     "DivergenceConformance": "suite.divergence",
     "DriftConformance": "suite.drift",
@@ -109,6 +111,7 @@ __all__ = [
     "CancellationConformance",
     "CausalConformance",
     "ChangesConformance",
+    "CompactionConformance",
     "DeadlineConformance",
     "DivergenceConformance",
     "DriftConformance",

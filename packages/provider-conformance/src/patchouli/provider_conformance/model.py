@@ -21,6 +21,8 @@ from patchouli.provider import (
     Commit,
     CommitOutcome,
     Committed,
+    Compaction,
+    CompactionPlan,
     Consistency,
     Cursor,
     Hit,
@@ -57,8 +59,8 @@ from patchouli.provider import (
     sort_key,
     text_score,
 )
-from patchouli.provider_conformance import mutations
-from patchouli.provider_conformance.builders import ORIGIN
+from patchouli.provider_conformance import compaction, mutations
+from patchouli.provider_conformance.builders import FOREVER, ORIGIN
 from patchouli.provider_conformance.tables import (
     SessionFrontiers,
     StoredUnit,
@@ -105,6 +107,7 @@ class ModelProvider(Provider):
         self._storage = storage
         self._clock = clock
         self._capabilities = capabilities
+        self._retention = FOREVER
         self._is_running = False
         self._has_stopped = False
         self._published = asyncio.Event()
@@ -119,7 +122,7 @@ class ModelProvider(Provider):
         return self._capabilities
 
     async def initialize(self, retention: Retention) -> RuntimeGeneration:
-        """Start a run. The model keeps everything, whatever the retention."""
+        """Start a run."""
         if self._is_running or self._has_stopped:
             raise MisuseError(self.kind, "initialize", "it was started before")
         tables = self._begin()
@@ -127,6 +130,7 @@ class ModelProvider(Provider):
         tables.generation += 1
         tables.is_running = True
         self._keep(tables)
+        self._retention = retention
         self._is_running = True
         return RuntimeGeneration(
             generation=tables.generation,
@@ -255,13 +259,16 @@ class ModelProvider(Provider):
         tables = self._begin()
         own = [entry for entry in tables.log if entry.key.scope == plan.scope]
         cutoff = plan.retained_after_unix_ms
-        pruned = [e.change.cursor for e in own if e.change.recorded_at_unix_ms < cutoff]
+        pruned = [
+            e.change.cursor for e in own if e.is_pruned or e.change.recorded_at_unix_ms < cutoff
+        ]
         passing = [
             entry.change
             for entry in own
             if entry.change.cursor > plan.after
             and entry.change.recorded_at_unix_ms >= cutoff
             and not entry.hidden
+            and not entry.is_pruned
             and (plan.types is None or entry.key.type in plan.types)
             and (plan.ids is None or entry.key.id in plan.ids)
         ]
@@ -311,6 +318,17 @@ class ModelProvider(Provider):
         reached = page[-1] if len(page) == plan.limit else None
         return ReferencesPage(texts=frozenset(texts), reached=reached)
 
+    async def compact(self, plan: CompactionPlan) -> Compaction:
+        """See `Provider.compact`."""
+        self._admit("compact")
+        if plan.limit < 1:
+            raise MisuseError(self.kind, "compact", "the limit is below 1")
+        tables = self._begin()
+        at = compaction.horizons(self._retention, self._clock.unix_ms())
+        outcome = compaction.step(tables, plan, at)
+        self._keep(tables)
+        return outcome
+
     def _begin(self) -> Tables:
         tables = self._storage.tables.copy()
         tables.sweep(self._clock.unix_ms())
@@ -359,7 +377,7 @@ class ModelProvider(Provider):
             return Unavailable(detail="the model answers from the authority alone")
         if named is None:
             return View(tables, scope, tables.frontier(scope))
-        unit = mutations.enter(tables, named)
+        unit = mutations.enter(tables, named, now)
         return View(tables, scope, unit.baseline, unit) if isinstance(unit, StoredUnit) else unit
 
     def _refused(

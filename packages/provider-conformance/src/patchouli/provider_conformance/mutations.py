@@ -94,7 +94,7 @@ def commit_now(tables: Tables, commit: Commit, now_unix_ms: int) -> CommitOutcom
     return Committed(cursor=cursor)
 
 
-def enter(tables: Tables, named: WorkUnit) -> StoredUnit | UnitRefused:
+def enter(tables: Tables, named: WorkUnit, now_unix_ms: int) -> StoredUnit | UnitRefused:
     """Open the named unit if it is absent, expire it if it is overdue, and return it.
 
     Raises:
@@ -110,7 +110,7 @@ def enter(tables: Tables, named: WorkUnit) -> StoredUnit | UnitRefused:
     if (unit.unit.scope, unit.unit.policy_json) != (named.scope, named.policy_json):
         return UnitRefused(state=UnitState.POLICY_MISMATCH)
     if unit.is_overdue(named.now_unix_ms):
-        unit = tables.expire(unit)
+        unit = tables.expire(unit, now_unix_ms)
     return UnitRefused(state=UnitState.EXPIRED) if unit.state == "expired" else unit
 
 
@@ -121,7 +121,7 @@ def stage(tables: Tables, commit: Commit, staging: UnitStaging, now_unix_ms: int
         keeps_heads = set(commit.head_versions) == set(commit.expected_heads)
         require(staging.close and keeps_heads, "there is no new version")
         require(commit.idempotency is not None, "it does not say which mutation it repeats")
-    unit = enter(tables, staging.unit)
+    unit = enter(tables, staging.unit, now_unix_ms)
     if isinstance(unit, UnitRefused):
         return unit
     known = lookup(tables, commit.idempotency, unit) if commit.idempotency else None
@@ -204,7 +204,7 @@ def close(
     outcome = (
         Drifted(conflicts=conflicts, sealed_by=unit.sealed_by)
         if conflicts
-        else publish_unit(tables, unit, commit.recorded_at_unix_ms)
+        else publish_unit(tables, unit, commit.recorded_at_unix_ms, now_unix_ms)
     )
     require_in_time(commit.deadline_unix_ms, now_unix_ms, "commit")
     return outcome
@@ -214,7 +214,7 @@ def publish(tables: Tables, plan: Publish, now_unix_ms: int) -> PublishOutcome:
     """Publish a sealed unit with resolutions of its drift, or discard it."""
     if plan.unit.identity not in tables.units:
         raise MisuseError("model", "publish", "the unit is not sealed")
-    unit = enter(tables, plan.unit)
+    unit = enter(tables, plan.unit, now_unix_ms)
     if isinstance(unit, UnitRefused):
         return unit
     if unit.state == "committed":
@@ -222,7 +222,7 @@ def publish(tables: Tables, plan: Publish, now_unix_ms: int) -> PublishOutcome:
     if unit.state == "open":
         raise MisuseError("model", "publish", "the unit is not sealed")
     if plan.discard:
-        tables.expire(unit)
+        tables.expire(unit, now_unix_ms)
         require_in_time(plan.deadline_unix_ms, now_unix_ms, "publish")
         return Discarded()
     conflicts = drift(tables, unit)
@@ -235,7 +235,7 @@ def publish(tables: Tables, plan: Publish, now_unix_ms: int) -> PublishOutcome:
         if known is not None and known.unit == unit.unit.identity:
             record = replace(known.record, result_json=result_json)
             tables.records[identity] = replace(known, record=record)
-    outcome = publish_unit(tables, unit, plan.recorded_at_unix_ms)
+    outcome = publish_unit(tables, unit, plan.recorded_at_unix_ms, now_unix_ms)
     require_in_time(plan.deadline_unix_ms, now_unix_ms, "publish")
     return outcome
 
@@ -316,7 +316,9 @@ def resolved(tables: Tables, unit: StoredUnit, resolution: Resolution) -> Stored
     return unit
 
 
-def publish_unit(tables: Tables, unit: StoredUnit, recorded_at_unix_ms: int) -> Published:
+def publish_unit(
+    tables: Tables, unit: StoredUnit, recorded_at_unix_ms: int, now_unix_ms: int
+) -> Published:
     """Make everything that `unit` has staged visible, one change an entity."""
     scope, identity = unit.unit.scope, unit.unit.identity
     published: list[PublishedEntity] = []
@@ -353,7 +355,7 @@ def publish_unit(tables: Tables, unit: StoredUnit, recorded_at_unix_ms: int) -> 
                 del tables.records[record_identity]
             else:
                 tables.records[record_identity] = replace(stored, unit=None)
-    tables.units[identity] = replace(unit, state="committed")
+    tables.units[identity] = replace(unit, state="committed", finished_at_unix_ms=now_unix_ms)
     return Published(entities=tuple(published), sealed_by=unit.sealed_by, accepted=unit.accepted)
 
 

@@ -53,12 +53,14 @@ class StoredVersion:
 class Publication:
     """One entry of the log. It is `hidden` when nobody may see it as a change.
 
-    That is so for an entity that was created and deleted inside one work unit.
+    That is so for an entity that was created and deleted inside one work unit. A pruned one is no
+    longer shown; it stays because the model finds old heads by it.
     """
 
     key: EntityKey
     change: Change
     hidden: bool = False
+    is_pruned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ class StoredUnit:
     tokens: tuple[tuple[CausalToken, EntityKey], ...] = ()
     sealed_by: str = ""
     accepted: VersionId = NO_VERSION
+    finished_at_unix_ms: int | None = None
 
     def is_overdue(self, now_unix_ms: int) -> bool:
         """Return whether the unit is unfinished and past its time."""
@@ -120,6 +123,7 @@ class Tables:
 
     generation: int = 0
     is_running: bool = False
+    arrivals: int = 0
     versions: dict[tuple[EntityKey, VersionId], StoredVersion] = field(default_factory=dict)
     log: list[Publication] = field(default_factory=list)
     tokens: dict[CausalToken, tuple[ScopeText, Cursor]] = field(default_factory=dict)
@@ -151,12 +155,14 @@ class Tables:
         entry = self.log[cursor - 1]
         return entry.change.causal_token if entry.key.scope == scope else None
 
-    def expire(self, unit: StoredUnit) -> StoredUnit:
+    def expire(self, unit: StoredUnit, now_unix_ms: int) -> StoredUnit:
         """Discard what `unit` has staged and return it as it is then."""
         identity = unit.unit.identity
         self.versions = {k: v for k, v in self.versions.items() if v.unit != identity}
         self.records = {k: r for k, r in self.records.items() if r.unit != identity}
-        expired = replace(unit, state="expired", entities={}, tokens=())
+        expired = replace(
+            unit, state="expired", entities={}, tokens=(), finished_at_unix_ms=now_unix_ms
+        )
         self.units[identity] = expired
         return expired
 
@@ -164,7 +170,7 @@ class Tables:
         """Expire every unit that is past its time."""
         for unit in list(self.units.values()):
             if unit.is_overdue(now_unix_ms):
-                self.expire(unit)
+                self.expire(unit, now_unix_ms)
 
     def add(
         self,
@@ -176,9 +182,18 @@ class Tables:
     ) -> None:
         """Store versions, published at `cursor` or staged by `unit`."""
         for version in new_versions:
+            self.arrivals += 1
             self.versions[key, version.id] = StoredVersion(
-                version=version, ordinal=len(self.versions), cursor=cursor, unit=unit
+                version=version, ordinal=self.arrivals, cursor=cursor, unit=unit
             )
+
+    def node(self, stored: StoredVersion) -> GraphNode:
+        """Return a version as the walk sees it; what is staged comes after what is published."""
+        return GraphNode(
+            id=stored.version.id,
+            parents=stored.version.parents,
+            sequence=(stored.cursor or INTEGER_MAX, stored.ordinal),
+        )
 
     def publish_staged(self, key: EntityKey, unit: ControlKey, cursor: Cursor) -> None:
         """Stamp every version of `key` that `unit` has staged, superseded ones included."""
@@ -297,11 +312,7 @@ class View:
 
         def find(wanted: Sequence[VersionId]) -> dict[VersionId, GraphNode]:
             return {
-                version_id: GraphNode(
-                    id=version_id,
-                    parents=stored.version.parents,
-                    sequence=(stored.cursor or INTEGER_MAX, stored.ordinal),
-                )
+                version_id: self.tables.node(stored)
                 for version_id, stored in self.find(key, wanted).items()
             }
 

@@ -70,7 +70,8 @@ class Reading:
 
     `bases` are the named base versions that are known in the view. `divergence` is present only if
     it was asked for and the active heads differ from the bases. `record` is the outcome of the
-    idempotency probe, None when there was none or the identity is free.
+    idempotency probe, None when there was none or the identity is free. In a committed work unit
+    the record is all that is read: there are no heads.
     """
 
     heads: tuple[Version, ...]
@@ -198,6 +199,23 @@ class ReferencesPage:
 
     texts: frozenset[str]
     reached: EntityKey | None
+
+
+@record
+class Compaction:
+    """What one step of compaction removed, and whether another one would remove more.
+
+    `units` are the identities of finished work units, `versions` superseded ones. `due` is about
+    how many of all kinds are left, None if it was not asked for; some of them may have to stay for
+    the sake of others.
+    """
+
+    changes: int
+    idempotency_records: int
+    units: int
+    versions: int
+    is_more_due: bool
+    due: int | None = None
 
 
 @record

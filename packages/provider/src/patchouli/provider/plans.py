@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 @record
 class Retention:
-    """How long a store keeps what is no longer current; 0 history seconds keep everything."""
+    """How long a store keeps what is no longer current, at least.
+
+    Changes for `changes_seconds`. Superseded versions and the identities of finished work units for
+    `history_seconds`; 0 keeps these for ever. The engine lets history be no shorter than the other
+    two and than a work unit may stay open. Idempotency records carry their own end.
+    """
 
     changes_seconds: int
     idempotency_seconds: int
@@ -284,3 +289,15 @@ class ReferencesPlan:
     pointer: str
     limit: int
     after: EntityKey | None = None
+
+
+@record
+class CompactionPlan:
+    """Take one step of compaction that removes at most `limit` things.
+
+    `with_due` asks how many are left, which costs as much as there is to count: for a person who
+    watches, not for a timer.
+    """
+
+    limit: int
+    with_due: bool = False

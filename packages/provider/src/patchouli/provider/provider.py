@@ -23,12 +23,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from patchouli.provider.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from patchouli.provider.capabilities import Capabilities
     from patchouli.provider.identity import Cursor, ScopeText
     from patchouli.provider.outcomes import (
         ChangePage,
         CommitOutcome,
+        Compaction,
         PublishOutcome,
         ReadOutcome,
         ReferencesPage,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from patchouli.provider.plans import (
         ChangesPlan,
         Commit,
+        CompactionPlan,
         Publish,
         ReadPlan,
         ReferencesPlan,
@@ -151,6 +155,29 @@ class Provider(ABC):
         Raises:
             MisuseError: The limit is below 1.
         """
+
+    async def compact(self, plan: CompactionPlan) -> Compaction:
+        """Remove some of what is past its retention, in one short step that is safe to repeat.
+
+        By the provider's clock and the `Retention` of this run there go: changes recorded too long
+        ago, idempotency records that have expired, identities of work units that finished before
+        the horizon of history, and versions that a change recorded before that horizon superseded.
+        What is gone is as if it had never been: a base is unknown, a unit identity unused. Nothing
+        else changes. Heads, causal tokens, session frontiers and cursors stay valid for ever, and
+        no cursor is given out twice.
+
+        A version that is past the horizon stays nevertheless while something needs it: a retained
+        change that names it as a head, an open or sealed work unit whose baseline or staged
+        versions go back to it, or the walk (`patchouli.provider.walk`) between versions that stay.
+
+        A store may remove the same things by itself at any time. One that leaves this to somebody
+        else does not implement the method.
+
+        Raises:
+            MisuseError: The limit is below 1.
+            UnsupportedError: The store does not compact on demand.
+        """
+        raise UnsupportedError(self.kind, "compact", "it does not compact on demand")
 
     @abstractmethod
     async def checkpoint(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from patchouli.provider import Capabilities, Clock, Provider
+from patchouli.provider import Capabilities, Clock, Provider, Retention
 from patchouli.provider_conformance.builders import FOREVER, ManualClock
 
 if TYPE_CHECKING:
@@ -58,14 +58,21 @@ class ProviderSuite:
         pytest.skip("the adapter does not say how to abandon a provider")
 
     @pytest.fixture
-    async def start(self, open_provider: OpenProvider, clock: ManualClock) -> AsyncIterator[Start]:
+    def retention(self) -> Retention:
+        """How long the providers of the test keep what is no longer current."""
+        return FOREVER
+
+    @pytest.fixture
+    async def start(
+        self, open_provider: OpenProvider, clock: ManualClock, retention: Retention
+    ) -> AsyncIterator[Start]:
         """How to start a provider that is stopped at the end of the test."""
         async with AsyncExitStack() as stack:
 
             async def start() -> Provider:
                 provider = open_provider(clock)
                 stack.push_async_callback(provider.shutdown)
-                await provider.initialize(FOREVER)
+                await provider.initialize(retention)
                 return provider
 
             yield start
