@@ -370,6 +370,63 @@ def memo_policy(
     }
 
 
+def unit_policy(*, note: Any = None, **memo: Any) -> dict[str, Any]:
+    """Return a policy under which requests that name a `unit` belong to it.
+
+    `state: "done"` closes it. Mutations that name a `call` are keyed by it, in a unit or not. The
+    types `memo` and `note` share their units unless `note` says otherwise.
+    """
+    fields = {name: {"pointer": f"/{name}", "schema": True} for name in ("unit", "state", "call")}
+    types = {"memo": unit_type(**memo), "note": unit_type(**{**memo, **(note or {})})}
+    return memo_policy(fields=fields, types=types)
+
+
+def unit_type(*, conflict: Any = None, schema: Any = True, ttl_ms: int = 10_000) -> dict[str, Any]:
+    shared = {"snapshot": {"mode": "shared", "key_by": ["unit"]}}
+    keyed = {"mode": "keyed", "key_by": ["call"]}
+    publication = {
+        "mode": "batch",
+        "key_by": ["unit"],
+        "close_when": {"kind": "marker", "field": "state", "equals": "done"},
+        "staging_ttl_ms": ttl_ms,
+        "on_expire": "discard",
+    }
+    common = {"conflict": conflict or {}}
+    in_unit = {**common, "consistency": shared, "publication": publication}
+    rules = [
+        (["unit", "call"], behavior(**in_unit, idempotency=keyed)),
+        (["unit"], behavior(**in_unit)),
+        (["call"], behavior(**common, idempotency=keyed)),
+    ]
+    return {
+        "value_schema": schema,
+        "rules": [
+            {"name": "_".join(present), "when": {"all_present": present}, "behavior": found}
+            for present, found in rules
+        ],
+        "fallback": behavior(**common),
+    }
+
+
+@pytest.fixture
+def open_units(open_desk: Any) -> Callable[..., Awaitable[Desk]]:
+    """Start engines whose policy has work units, with `limits` and changes to the policy."""
+
+    async def open_(*, limits: Limits | None = None, **changes: Any) -> Desk:
+        desk = await open_desk(unit_policy(**changes), limits=limits)
+        if not desk.provider.capabilities().work_units:
+            pytest.skip("this store has no work units yet")
+        return desk
+
+    return open_
+
+
+@pytest.fixture
+async def units(open_units: Any) -> Desk:
+    """An engine with the types `memo` and `note`, immediate and in work units."""
+    return await open_units()
+
+
 @pytest.fixture
 def policy() -> Callable[..., dict[str, Any]]:
     """The builder of policies with the type `memo`."""

@@ -92,7 +92,6 @@ def policy(
         request='"request"',
         accepted=VersionId(accepted),
         identity=None,
-        causal_aliases=(),
     )
 
 
@@ -260,8 +259,6 @@ def test_a_version_superseded_in_its_unit_has_become_nothing():
 @pytest.mark.parametrize("identity", [None, ControlKey('{"scope":{},"fields":{"k":"é\\u0000"}}')])
 @pytest.mark.parametrize("rules", [(), RULES, (MergeRule(path="", group_by=("/kind", "/~1")),)])
 def test_a_policy_survives_its_text(identity, rules):
-    written = policy("mvcc", "reject", rules=list(rules))._replace(
-        identity=identity, causal_aliases=("token", "other")
-    )
+    written = policy("mvcc", "reject", rules=list(rules))._replace(identity=identity)
 
     assert parse_policy(written.text()) == written

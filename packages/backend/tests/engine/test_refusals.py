@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from patchouli.backend import Engine, Limits, engine, load_policy
+from patchouli.backend import Engine, Limits, engine, load_policy, read_resource
 from patchouli.protocol import (
     CreateData,
     CreateParams,
@@ -364,8 +364,11 @@ async def test_what_is_not_offered_is_refused_by_name_and_changes_nothing(
     assert list(await desk.heads()) == [root.version]
 
 
-async def test_the_start_names_all_behaviors_that_cannot_be_served_in_one_warning(facts):
-    (warning,) = [found for found in facts.engine.warnings if "UNSUPPORTED_CAPABILITY" in found]
+async def test_the_start_names_all_behaviors_that_cannot_be_served_in_one_warning(open_desk):
+    default = json.loads(read_resource("patchouli.default.json"))
+    desk = await open_desk(default, lacks=["work_units"])
+
+    (warning,) = [found for found in desk.engine.warnings if "UNSUPPORTED_CAPABILITY" in found]
 
     for name in ("artifact", "knowledge", "knowledge_relation"):
         assert f'"transaction_batch" of "{name}" (work_units)' in warning

@@ -198,12 +198,17 @@ def test_findings_stand_in_the_order_of_types_rules_and_questions(
     ]
 
 
-def test_this_release_starts_with_the_default_policy_and_one_warning() -> None:
-    policy = load_policy(read_resource("patchouli.default.json")).policy
+@pytest.mark.parametrize(
+    "name",
+    [
+        "patchouli.default.json",
+        "patchouli.example.json",
+        "patterns/causal_session.json",
+        "patterns/eventual.json",
+        "patterns/shared_transaction.json",
+    ],
+)
+def test_this_release_serves_the_shipped_policies_in_full(name: Any) -> None:
+    policy = load_policy(read_resource(name)).policy
 
-    warnings = require_capabilities(policy, EVERYTHING.both(ENGINE_CAPABILITIES))
-
-    assert len(warnings) == 1
-    assert warnings[0].message.count('"transaction_batch"') == 3
-    assert "UNSUPPORTED_CAPABILITY" in warnings[0].message
-    assert "fallback" not in warnings[0].message
+    assert require_capabilities(policy, EVERYTHING.both(ENGINE_CAPABILITIES)) == ()

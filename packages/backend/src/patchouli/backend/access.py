@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from patchouli.backend.answers import late, refused
-from patchouli.provider import DeadlineExceededError, Page, Reading, Unavailable
+from patchouli.provider import DeadlineExceededError, UnitRefused
 
 if TYPE_CHECKING:
     from patchouli.provider import (
@@ -20,9 +20,14 @@ if TYPE_CHECKING:
         Commit,
         CommitOutcome,
         Provider,
+        Publish,
+        PublishOutcome,
+        ReadOutcome,
         ReadPlan,
+        RetrieveOutcome,
         RetrievePlan,
         ScopeText,
+        Unavailable,
     )
 
 
@@ -35,33 +40,27 @@ class Access:
         self._waits: set[asyncio.Task[None]] = set()
         self._may_wait = True
 
-    async def read(self, plan: ReadPlan) -> Reading | Unavailable:
-        """Return what `plan` asks for, or that it cannot be observed yet.
+    async def read(self, plan: ReadPlan) -> ReadOutcome:
+        """Return what `plan` asks for, or why it cannot be observed.
 
         Raises:
-            EngineError: It cannot be read, or not in time.
+            DeadlineExceededError: It could not be read in time.
         """
         try:
-            outcome = await self._provider.read(plan)
+            return await self._provider.read(plan)
         except DeadlineExceededError as error:
             raise late() from error
-        if type(outcome) is Reading or type(outcome) is Unavailable:
-            return outcome
-        raise refused(outcome)
 
-    async def retrieve(self, plan: RetrievePlan) -> Page | Unavailable:
-        """Return the page that `plan` asks for, or that it cannot be observed yet.
+    async def retrieve(self, plan: RetrievePlan) -> RetrieveOutcome:
+        """Return the page that `plan` asks for, or why it cannot be observed.
 
         Raises:
-            EngineError: It cannot be read, or not in time.
+            DeadlineExceededError: It could not be read in time.
         """
         try:
-            outcome = await self._provider.retrieve(plan)
+            return await self._provider.retrieve(plan)
         except DeadlineExceededError as error:
             raise late() from error
-        if type(outcome) is Page or type(outcome) is Unavailable:
-            return outcome
-        raise refused(outcome)
 
     async def commit(self, commit: Commit) -> CommitOutcome:
         """Return what became of `commit`.
@@ -74,14 +73,34 @@ class Access:
         except DeadlineExceededError as error:
             raise late() from error
 
-    async def wait(self, scope: ScopeText, outcome: Unavailable, deadline: int | None) -> None:
+    async def publish(self, publish: Publish) -> PublishOutcome:
+        """Return what became of a sealed work unit.
+
+        Raises:
+            DeadlineExceededError: It was too late, and nothing was published.
+        """
+        try:
+            return await self._provider.publish(publish)
+        except DeadlineExceededError as error:
+            raise late() from error
+
+    async def wait(
+        self, scope: ScopeText, outcome: Unavailable | UnitRefused, deadline: int | None
+    ) -> None:
         """Return when it may help to ask again for what was `outcome`.
 
         Raises:
+            InvalidRequestError: The work unit does not take the request; nor will it.
+            WorkUnitExpiredError: The same, because it expired.
             OverloadedError: The deadline passed first, or there is nothing to wait for.
             UnavailableError: The provider stops.
         """
-        if deadline is None or outcome.frontier is None or not self._may_wait:
+        if (
+            isinstance(outcome, UnitRefused)
+            or deadline is None
+            or outcome.frontier is None
+            or not self._may_wait
+        ):
             raise refused(outcome)
         left_ms = deadline - self._clock.unix_ms()
         # Not `asyncio.timeout`, which needs to be in a task: a read begins outside of one.

@@ -46,7 +46,6 @@ class Answers:
 
     def __init__(self, policy: Policy, selector: Selector) -> None:
         self._selector = selector
-        self._aliases = policy.meta_fields.keys()
         self._is_flat = all(
             field.pointer == f"/{alias}" and "~" not in alias and "/" not in alias
             for alias, field in policy.meta_fields.items()
@@ -54,16 +53,7 @@ class Answers:
 
     def accepted(self, key: EntityKey, selection: Selection, version: Version) -> EntityResult:
         """Return the result of a mutation that was accepted as `version`."""
-        return self.brought_about(key, selection.behavior.causal_aliases, version)
-
-    def brought_about(
-        self, key: EntityKey, causal_aliases: Iterable[str], version: Version
-    ) -> EntityResult:
-        """Return the result of a mutation that brought about `version`, which is its token.
-
-        Aliases that the policy does not have, or no longer, are left out.
-        """
-        aliases = [alias for alias in causal_aliases if alias in self._aliases]
+        aliases = selection.behavior.causal_aliases
         meta = self._selector.write_meta(dict.fromkeys(aliases, version.id)) if aliases else {}
         return EntityResult(meta, VersionView(key.type, key.id, version.id, version.value_json))
 

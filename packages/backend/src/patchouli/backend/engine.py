@@ -25,6 +25,7 @@ from patchouli.backend.mutations import Mutations
 from patchouli.backend.policy.capabilities import ENGINE_CAPABILITIES, require_capabilities
 from patchouli.backend.policy.combining import combined_consistency, require_one_unit
 from patchouli.backend.policy.selection import Selector
+from patchouli.backend.publication import Recovery
 from patchouli.backend.results import HitView, ReadResult, RetrieveResult
 from patchouli.backend.retrieval import CursorSeal, parse_instruction
 from patchouli.provider import EntityKey, Page, Reading, ReadPlan, Retention, RetrievePlan
@@ -75,6 +76,7 @@ class Engine:
         self.kind = provider.kind
         self.limits = limits
         self.warnings = warnings
+        self.recovery = Recovery(published=0, discarded=0)
         self._provider = provider
         self._selector = Selector(loaded.policy)
         self._admission = Admission(
@@ -102,7 +104,9 @@ class Engine:
         """Return an engine that is ready: the policy fits the provider, and the provider is up.
 
         Behaviors whose needs cannot be met do not prevent the start: `warnings` names them, and
-        a request that selects one is refused and changes nothing.
+        a request that selects one is refused and changes nothing. Work units that an earlier run
+        sealed are published, or else discarded, before anything is admitted; `recovery` counts
+        them.
 
         Raises:
             ConfigurationError: The provider lacks what every engine, or some read, needs.
@@ -119,7 +123,7 @@ class Engine:
         )
         try:
             await provider.health()
-            return cls(
+            engine = cls(
                 policy,
                 provider,
                 runtime,
@@ -128,6 +132,8 @@ class Engine:
                 limits=limits or Limits(),
                 warnings=[f"{found.path}: {found.message}" for found in warnings],
             )
+            engine.recovery = await engine._mutations.publication.recover(runtime.sealed_units)
+            return engine
         except BaseException as failure:
             try:
                 await provider.shutdown()

@@ -9,6 +9,9 @@ the calls is decided by the pure package `mutation`.
 No lock is needed: a mutation compares and swaps heads, and what it lost a race to comes back with
 the answer, so that it resolves again and tries again, `ATTEMPTS` times in all. Mutations that
 contend for one entity take turns, so that they win instead of racing on.
+
+In a work unit all of this is the same, over the heads of the unit; the commit stages. What follows
+a commit that closes a unit is told in `publication.py`.
 """
 
 from __future__ import annotations
@@ -16,14 +19,15 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from patchouli.backend.answers import late, not_found, refused
 from patchouli.backend.canonical import canonical
 from patchouli.backend.errors import InvalidRequestError, OverloadedError
 from patchouli.backend.idempotency import Identity, replayed, with_text
 from patchouli.backend.mutation.candidate import base_versions, proposed_version, tombstone
-from patchouli.backend.mutation.fingerprint import request_fingerprint
+from patchouli.backend.mutation.drift import StagedPolicy
+from patchouli.backend.mutation.fingerprint import closing_request, request_fingerprint
 from patchouli.backend.mutation.joining import carry_out
 from patchouli.backend.mutation.reconcile import (
     ConflictPolicy,
@@ -33,25 +37,33 @@ from patchouli.backend.mutation.reconcile import (
     resolve_delete,
     resolve_update,
 )
+from patchouli.backend.publication import Closing, Publication
 from patchouli.backend.turns import Turns
 from patchouli.backend.validation import ValueValidators
 from patchouli.provider import (
     CausalToken,
+    ChangeKind,
     Commit,
     Committed,
     Consistency,
+    Drifted,
     EntityKey,
+    Published,
     Raced,
     Reading,
     ReadPlan,
     Replayed,
+    Staged,
     Unavailable,
+    UnitRefused,
+    UnitStaging,
+    UnitState,
     VersionId,
     check,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from patchouli.backend.access import Access
     from patchouli.backend.answers import Answers
@@ -64,12 +76,17 @@ if TYPE_CHECKING:
     from patchouli.protocol import CreateData, DeleteData, UpdateData
     from patchouli.provider import (
         Clock,
+        ControlKey,
         IdempotencyProbe,
         IdSource,
         Json,
+        ReadOutcome,
         ScopeText,
         Version,
+        WorkUnit,
     )
+
+T = TypeVar("T")
 
 ATTEMPTS = 8  # commits of one mutation; it lost eight races when it gives up
 
@@ -97,6 +114,7 @@ class Mutations:
         self._guards: dict[str, Callable[[ScopeText, Json], None]] = {}
         self._joins = ThreadPoolExecutor(limits.max_joins, thread_name_prefix="patchouli-join")
         self._turns = Turns()
+        self.publication = Publication(access, self._validators, self._joins, clock=clock, ids=ids)
         self._queued = 0
         self._pointers = {
             alias: f"meta{field.pointer}" for alias, field in policy.meta_fields.items()
@@ -121,16 +139,19 @@ class Mutations:
             if selection.minimum_tokens or selection.sessions
             else None
         )
-        identity = self._identity(selection, "create", data.type, data.id, value_json)
+        identity, request = self._names(selection, "create", data.type, data.id, value_json)
         asked = _Asked(
             EntityKey(selection.scope.text, data.type, entity_id),
             selection,
             deadline,
             identity,
+            request,
             self._refusal(data.type, data.value, selection, is_final=identity is None),
         )
         while True:
-            outcome = await self._try_create(asked, value_json, consistency)
+            outcome = await self._admitted(
+                asked, partial(self._try_create, asked, value_json, consistency)
+            )
             if not isinstance(outcome, Unavailable):
                 return outcome
             await self._access.wait(asked.key.scope, outcome, deadline)
@@ -142,12 +163,13 @@ class Mutations:
         ref, value = data.ref, data.value
         update = _Update(value, canonical(value))
         consistency = selection.consistency(deadline_unix_ms=deadline, is_mutation=True)
-        identity = self._identity(selection, "update", ref.type, ref.id, update.value_json)
+        identity, request = self._names(selection, "update", ref.type, ref.id, update.value_json)
         asked = _Asked(
             EntityKey(selection.scope.text, ref.type, ref.id),
             selection,
             deadline,
             identity,
+            request,
             self._refusal(ref.type, value, selection, is_final=identity is None),
         )
         return await self._replace(asked, update, consistency)
@@ -158,30 +180,37 @@ class Mutations:
         """Return the tombstone that replaces the named bases; see `Engine.delete`."""
         ref = data.ref
         consistency = selection.consistency(deadline_unix_ms=deadline, is_mutation=True)
+        identity, request = self._names(selection, "delete", ref.type, ref.id, None)
         asked = _Asked(
             EntityKey(selection.scope.text, ref.type, ref.id),
             selection,
             deadline,
-            self._identity(selection, "delete", ref.type, ref.id, None),
+            identity,
+            request,
             None,
         )
         return await self._replace(asked, None, consistency)
 
-    def _identity(
+    def _names(
         self,
         selection: Selection,
         operation: Operation,
         entity_type: str,
         entity_id: str | None,
         value_json: str | None,
-    ) -> Identity | None:
-        if not selection.is_keyed:
-            return None
-        return Identity(
-            selection.require_idempotency_key(),
-            request_fingerprint(operation, entity_type, entity_id, value_json),
-            self._retention_ms,
+    ) -> tuple[Identity | None, str | None]:
+        """Return how a repetition of the mutation is recognized: in general, and by its unit."""
+        if not selection.is_keyed and selection.unit is None:
+            return None, None
+        fingerprint = request_fingerprint(operation, entity_type, entity_id, value_json)
+        identity = (
+            Identity(selection.require_idempotency_key(), fingerprint, self._retention_ms)
+            if selection.is_keyed
+            else None
         )
+        if selection.unit is None:
+            return identity, None
+        return identity, closing_request(None if identity is None else identity.key, fingerprint)
 
     def _refusal(
         self, entity_type: str, value: Json, selection: Selection, *, is_final: bool
@@ -204,36 +233,49 @@ class Mutations:
         if entity_type in self._guards:
             self._guards[entity_type](selection.scope.text, value)
 
-    def _enter(self) -> None:
-        """Count one more mutation under way; the caller takes it off again."""
+    async def _admitted(self, asked: _Asked, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what `attempt` returns; it counts among the mutations under way.
+
+        Mutations that close one unit take turns, so that the one that sealed it also learns how it
+        was published.
+        """
         if self._queued >= self._max_queued:
             raise OverloadedError(
                 "too many mutations are under way; try again later", retryable=True
             )
+        unit = asked.selection.unit
+        turn = unit.identity if unit is not None and unit.is_closing else None
         self._queued += 1
+        try:
+            if turn is None:
+                return await attempt()
+            await self._take_turn(turn, asked.deadline)
+            try:
+                return await attempt()
+            finally:
+                self._turns.give_back(turn)
+        finally:
+            self._queued -= 1
 
     async def _try_create(
         self, asked: _Asked, value_json: str, consistency: Consistency | None
     ) -> EntityResult | Unavailable:
-        self._enter()
-        try:
-            if consistency is not None or asked.refusal is not None:
-                plan = ReadPlan(
-                    key=asked.key,
-                    consistency=consistency or Consistency(deadline_unix_ms=asked.deadline),
-                    idempotency=self._probe(asked),
-                )
-                found = await self._find(asked, plan)
-                if not isinstance(found, Reading):
-                    return found
-                if found.heads:
-                    raise conflict(found.heads)
-            version = proposed_version(
-                self._new_version(), value_json, (), now_unix_ms=self._clock.unix_ms()
+        if consistency is not None or asked.refusal is not None:
+            plan = ReadPlan(
+                key=asked.key,
+                consistency=consistency or Consistency(deadline_unix_ms=asked.deadline),
+                idempotency=self._probe(asked),
+                unit=self._unit(asked),
             )
-            outcome = await self._commit(asked, created(version))
-        finally:
-            self._queued -= 1
+            found = await self._find(asked, plan)
+            if not isinstance(found, Reading):
+                return found
+            if found.heads:
+                raise conflict(found.heads)
+        version = proposed_version(
+            self._new_version(), value_json, (), now_unix_ms=self._clock.unix_ms()
+        )
+        outcome = await self._commit(asked, created(version))
         if isinstance(outcome, Raced):
             raise conflict(outcome.heads)
         return outcome
@@ -260,8 +302,11 @@ class Mutations:
                 base_versions=bases,
                 with_divergence=with_divergence,
                 idempotency=self._probe(asked),
+                unit=self._unit(asked),
             )
-            outcome = await self._try_replace(asked, update, plan, named)
+            outcome = await self._admitted(
+                asked, partial(self._try_replace, asked, update, plan, named)
+            )
             if not isinstance(outcome, Unavailable):
                 return outcome
             await self._access.wait(asked.key.scope, outcome, asked.deadline)
@@ -276,7 +321,6 @@ class Mutations:
         key, selection = asked.key, asked.selection
         retries = selection.strategy != "reject"
         has_turn = False
-        self._enter()
         try:
             if retries and self._turns.is_taken(key):
                 await self._take_turn(key, asked.deadline)
@@ -305,31 +349,40 @@ class Mutations:
         finally:
             if has_turn:
                 self._turns.give_back(key)
-            self._queued -= 1
 
     def _probe(self, asked: _Asked) -> IdempotencyProbe | None:
         return None if asked.identity is None else asked.identity.probe(self._clock.unix_ms())
 
+    def _unit(self, asked: _Asked) -> WorkUnit | None:
+        unit, scope = asked.selection.unit, asked.selection.scope
+        return None if unit is None else unit.at(scope, now_unix_ms=self._clock.unix_ms())
+
     async def _find(self, asked: _Asked, plan: ReadPlan) -> Reading | EntityResult | Unavailable:
-        """Return what the mutation meets, or its stored answer if it was accepted before.
+        """Return what the mutation meets, or its answer if it was accepted before.
 
         Raises:
-            EngineError: Its identity is another mutation's, its value is refused, or it cannot be
-                read.
+            EngineError: Its identity is another mutation's, its value is refused, its unit does not
+                take it, or it cannot be read.
         """
         found = await self._access.read(plan)
         if isinstance(found, Unavailable):
             return found
+        if isinstance(found, UnitRefused):
+            if asked.refusal is not None:
+                raise asked.refusal
+            if found.state is UnitState.CLOSING and asked.is_closing:
+                return await self.publication.close(self._closing(asked, None))
+            raise refused(found)
         if isinstance(found.record, Replayed):
-            return replayed(found.record.result_json)
+            return await self._replayed(asked, found.record)
         if found.record is not None:
             raise refused(found.record)
         if asked.refusal is not None:
             raise asked.refusal
         return found
 
-    async def _take_turn(self, key: EntityKey, deadline: int | None) -> bool:
-        """Return when the mutations of an entity that lined up earlier are done."""
+    async def _take_turn(self, key: EntityKey | ControlKey, deadline: int | None) -> bool:
+        """Return when the mutations of an entity or a unit that lined up earlier are done."""
         left_ms = None if deadline is None else deadline - self._clock.unix_ms()
         try:
             return await self._turns.take(key, timeout_ms=left_ms)
@@ -403,15 +456,112 @@ class Mutations:
                 base_versions=() if read is None else read.base_versions,
                 with_divergence=read is not None and read.with_divergence,
                 idempotency=record,
+                staging=self._staging(asked, accepted.id),
             )
         )
-        if type(outcome) is Committed:
+        match outcome:
+            case Committed() | Staged():
+                return result
+            case Raced():
+                return outcome
+            case Published() | Drifted():
+                return await self.publication.close(self._closing(asked, result), outcome)
+            case Replayed():  # an equal request was faster, or nothing had to be read before
+                return await self._replayed(asked, outcome)
+            case _:
+                raise refused(outcome)
+
+    def _staging(self, asked: _Asked, accepted: VersionId) -> UnitStaging | None:
+        """Return how the commit of `accepted` takes part in the unit of the request, if it has one.
+
+        Whatever is needed to finish the unit without the request goes with it as text.
+        """
+        unit, selection = self._unit(asked), asked.selection
+        if unit is None or asked.request is None:
+            return None
+        policy = StagedPolicy(
+            conflict=ConflictPolicy(selection.strategy, selection.merge_rules, selection.otherwise),
+            request=asked.request,
+            accepted=accepted,
+            identity=None if asked.identity is None else asked.identity.key,
+        )
+        return UnitStaging(
+            unit=unit,
+            conflict_policy_json=policy.text(),
+            request_json=asked.request,
+            close=asked.is_closing,
+            holds_policy=selection.strategy == "reject",
+        )
+
+    def _closing(self, asked: _Asked, staged: EntityResult | None) -> Closing:
+        unit = self._unit(asked)
+        assert unit is not None  # noqa: S101 -- only a request in a unit closes one
+        assert asked.request is not None  # noqa: S101 -- the same
+        return Closing(
+            unit=unit,
+            request=asked.request,
+            key=asked.key,
+            deadline_unix_ms=asked.deadline,
+            identity=asked.identity,
+            staged=staged,
+        )
+
+    async def _replayed(self, asked: _Asked, record: Replayed) -> EntityResult:
+        """Return the answer of a mutation that was accepted before.
+
+        It may have been staged before without closing its unit: then its repetition that is to
+        close it still does, and stages nothing again.
+        """
+        result = replayed(record.result_json)
+        if not (record.is_staged and asked.is_closing):
             return result
-        if type(outcome) is Raced:
-            return outcome
-        if isinstance(outcome, Replayed):  # an equal request was faster
-            return replayed(outcome.result_json)
-        raise refused(outcome)
+        asked = asked._replace(key=asked.key._replace(id=result.entity.id))
+        found: ReadOutcome | None = None
+        for _ in range(ATTEMPTS):
+            found = await self._access.read(
+                ReadPlan(
+                    key=asked.key,
+                    consistency=Consistency(deadline_unix_ms=asked.deadline),
+                    idempotency=self._probe(asked),
+                    unit=self._unit(asked),
+                )
+            )
+            if not isinstance(found, Reading):
+                break
+            if not isinstance(found.record, Replayed):
+                raise refused(found.record)
+            if not found.record.is_staged:  # the unit was published meanwhile
+                return replayed(found.record.result_json)
+            outcome = await self._access.commit(self._closing_commit(asked, result, found.heads))
+            if isinstance(outcome, Published | Drifted):
+                return await self.publication.close(self._closing(asked, result), outcome)
+            if not isinstance(outcome, Raced):
+                raise refused(outcome)
+        raise conflict(found.heads) if isinstance(found, Reading) else refused(found)
+
+    def _closing_commit(
+        self, asked: _Asked, result: EntityResult, heads: Sequence[Version]
+    ) -> Commit:
+        """Return the commit that closes the unit in which `result` was staged, and does no more."""
+        accepted = VersionId(result.entity.version)
+        ids = tuple([head.id for head in heads])
+        now = self._clock.unix_ms()
+        assert asked.identity is not None  # noqa: S101 -- it has a record
+        return Commit(
+            key=asked.key,
+            expected_heads=ids,
+            new_versions=(),
+            head_versions=ids,
+            accepted=accepted,
+            kind=ChangeKind.UPDATED,
+            causal_token=CausalToken(accepted),
+            event_meta_json=self._answers.event_meta(asked.selection, accepted),
+            recorded_at_unix_ms=now,
+            deadline_unix_ms=asked.deadline,
+            ordering_key=asked.selection.ordering_key,
+            idempotency=asked.identity.record(result.result_json or "", now),
+            staging=self._staging(asked, accepted),
+        )
 
     def _new_version(self) -> VersionId:
         return VersionId(self._ids.version_id())
@@ -420,14 +570,21 @@ class Mutations:
 class _Asked(NamedTuple):
     """What is settled about a mutation before its entity is looked at.
 
-    `refusal` is what is wrong with its value; it is told unless an idempotency record answers.
+    `request` is how a work unit remembers who sealed it, None outside of units. `refusal` is what
+    is wrong with the value; it is told unless an idempotency record answers.
     """
 
     key: EntityKey
     selection: Selection
     deadline: int | None
     identity: Identity | None
+    request: str | None
     refusal: InvalidRequestError | None
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the mutation is to close its unit."""
+        return self.selection.unit is not None and self.selection.unit.is_closing
 
 
 class _Update(NamedTuple):

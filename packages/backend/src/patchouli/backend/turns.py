@@ -1,4 +1,4 @@
-"""Turns of mutations that contend for one entity.
+"""Turns of mutations that contend for one entity, or close one work unit.
 
 Compare-and-swap alone lets one of n simultaneous mutations win a round and makes all others decide
 anew, n rounds long; with merges that is work without end, and who loses eight times gives up. So a
@@ -18,7 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from patchouli.provider import EntityKey
+    from patchouli.provider import ControlKey, EntityKey
 
 
 class Turns:
@@ -26,13 +26,13 @@ class Turns:
 
     def __init__(self) -> None:
         # A line is there while somebody has the turn; it holds those who wait for it.
-        self._lines: dict[EntityKey, deque[asyncio.Future[None]]] = {}
+        self._lines: dict[EntityKey | ControlKey, deque[asyncio.Future[None]]] = {}
 
-    def is_taken(self, key: EntityKey) -> bool:
+    def is_taken(self, key: EntityKey | ControlKey) -> bool:
         """Return whether a mutation of the entity `key` has the turn now."""
         return bool(self._lines) and key in self._lines
 
-    async def take(self, key: EntityKey, *, timeout_ms: int | None) -> bool:
+    async def take(self, key: EntityKey | ControlKey, *, timeout_ms: int | None) -> bool:
         """Return when the caller has the turn for `key`, saying whether it had to wait.
 
         The turn has to be given back. A caller that is cancelled, or out of time, has none.
@@ -62,7 +62,7 @@ class Turns:
                 timer.cancel()
         return True
 
-    def give_back(self, key: EntityKey) -> None:
+    def give_back(self, key: EntityKey | ControlKey) -> None:
         """Pass the turn for `key` on to who has waited longest, if anybody waits."""
         line = self._lines[key]
         while line:

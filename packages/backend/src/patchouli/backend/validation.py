@@ -76,8 +76,12 @@ class ValueValidators:
         }
 
     def is_valid(self, entity_type: str, value: Json) -> bool:
-        """Return whether `value` may be a value of `entity_type`, a type of the policy."""
-        return self._by_type[entity_type].is_valid(value)
+        """Return whether `value` may be a value of `entity_type`.
+
+        Of a type that the policy does not have, or no longer, nothing may be a new value.
+        """
+        validator = self._by_type.get(entity_type)
+        return validator is not None and validator.is_valid(value)
 
     def require_valid(self, entity_type: str, value: Json) -> None:
         """Return if `value` may be a value of `entity_type`, a type of the policy.

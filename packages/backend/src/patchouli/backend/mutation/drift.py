@@ -48,15 +48,14 @@ class StagedPolicy(NamedTuple):
     """How a staged mutation meets what others did, and what its final answer is made from.
 
     `request` names the mutation as the unit remembers who sealed it, `accepted` is the version it
-    staged, `identity` its idempotency identity, and its answer carries the token under
-    `causal_aliases`.
+    staged, `identity` its idempotency identity. Its answer carries no causal token: a behavior
+    whose publication is by batch has none.
     """
 
     conflict: ConflictPolicy
     request: str
     accepted: VersionId
     identity: ControlKey | None
-    causal_aliases: tuple[str, ...]
 
     def text(self) -> str:
         """Return the text from which `parse_policy` makes the policy again."""
@@ -64,7 +63,6 @@ class StagedPolicy(NamedTuple):
         return canonical(
             {
                 "accepted": self.accepted,
-                "causal_aliases": list(self.causal_aliases),
                 "identity": self.identity,
                 "merge": [{"group_by": list(r.group_by), "path": r.path} for r in rules],
                 "otherwise": otherwise,
@@ -89,7 +87,6 @@ def parse_policy(text: str) -> StagedPolicy:
         request=found["request"],
         accepted=VersionId(found["accepted"]),
         identity=None if found["identity"] is None else ControlKey(found["identity"]),
-        causal_aliases=tuple(found["causal_aliases"]),
     )
 
 

@@ -50,6 +50,7 @@ ENGINE_CAPABILITIES = Capabilities(
     monotonic_reads=True,
     read_your_writes=True,
     linearizable_reads=True,
+    work_units=True,
 )
 """What this release of the engine makes use of; the rest is refused whatever the provider says."""
 
