@@ -26,30 +26,6 @@ TYPES: Final = ("memo", "slip")  # that all take any value
 _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 _WORD: Final = re.compile("(?=(w[a-p]{12}q))")  # also one that begins within another
 
-ARTIFACT_METADATA: Final[dict[str, Any]] = {
-    "core": {
-        "schema": "patchouli.artifact@1",
-        "scope": {"tenant": None, "workspace": WORKSPACE, "user": None, "session": None},
-        "origin": {
-            "provider": None,
-            "binding": None,
-            "native_type": None,
-            "native_id": None,
-            "native_revision": None,
-        },
-        "time": {
-            "event_at": None,
-            "source_created_at": None,
-            "source_updated_at": None,
-            "observed_at": "2031-03-02T09:20:00Z",
-            "ingested_at": "2031-03-02T09:20:03Z",
-        },
-        "lifecycle": {"status": "active", "expires_at": None},
-        "provenance": [],
-    },
-    "extensions": {},
-}
-
 
 class Key(NamedTuple):
     """An entity on the wire; the user names its scope."""

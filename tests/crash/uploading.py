@@ -15,9 +15,9 @@ from patchouli.protocol import (
     decode_chunk,
     encode_chunk,
 )
-from patchouli.server.testing import Peer
+from patchouli.server.testing import ARTIFACT_METADATA, Peer
 
-from tests.crash.account import ARTIFACT_METADATA, Key, meta_of
+from tests.crash.account import Key, meta_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -116,6 +116,13 @@ def test_a_version_that_begins_after_a_deletion_alone_is_a_document() -> None:
     assert value_of(export_document(versions, VersionId("v2")).data) == [1, "zwei", None]
 
 
+def test_a_value_that_no_document_can_hold_is_told() -> None:
+    versions = [version("v1", "x"), version("v2", "x" * (4 << 20), "v1")]
+
+    with pytest.raises(ValueError, match="v2"):
+        export_document(versions, VersionId("v2"))
+
+
 def test_a_version_that_is_unknown_is_told() -> None:
     with pytest.raises(KeyError):
         export_document([version("v1", {})], VersionId("v2"))

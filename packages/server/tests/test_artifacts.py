@@ -22,59 +22,20 @@ from patchouli.protocol import (
 from patchouli.provider import UnsafeStoreError
 from patchouli.provider_sqlite import SqliteProvider
 from patchouli.server.settings import CommandError
-from patchouli.server.testing import params, serving, settings_of
+from patchouli.server.testing import (
+    beginning,
+    params,
+    serving,
+    settings_of,
+    upload,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from patchouli.server.testing import Peer, Served
 
-METADATA: dict[str, Any] = {
-    "core": {
-        "schema": "patchouli.artifact@1",
-        "scope": {"tenant": None, "workspace": None, "user": None, "session": None},
-        "origin": {
-            "provider": None,
-            "binding": None,
-            "native_type": None,
-            "native_id": None,
-            "native_revision": None,
-        },
-        "time": {
-            "event_at": None,
-            "source_created_at": None,
-            "source_updated_at": None,
-            "observed_at": "2031-03-02T09:20:00Z",
-            "ingested_at": "2031-03-02T09:20:03Z",
-        },
-        "lifecycle": {"status": "active", "expires_at": None},
-        "provenance": [],
-    },
-    "extensions": {},
-}
 DATA = bytes(range(256)) + b"the end"
-
-
-def beginning(**more: Any) -> dict[str, Any]:
-    return {
-        "media_type": "application/octet-stream",
-        "name": None,
-        "expected_byte_length": None,
-        "expected_digest": None,
-        "metadata": METADATA,
-        **more,
-    }
-
-
-async def upload(peer: Peer, data: bytes, *, size: int = 524_288, **more: Any) -> dict[str, Any]:
-    begun = await peer.result(UPLOAD_BEGIN, params(beginning(**more)))
-    upload_id = begun["data"]["upload_id"]
-    for offset in range(0, len(data), size):
-        text = base64.b64encode(data[offset : offset + size]).decode()
-        chunk = {"upload_id": upload_id, "offset": offset, "bytes_base64": text}
-        await peer.result(UPLOAD_CHUNK, params(chunk))
-    committed = await peer.result(UPLOAD_COMMIT, params({"upload_id": upload_id}))
-    return committed["data"]["entity"]
 
 
 async def download(peer: Peer, name: str, *, size: int = 524_288) -> bytes:

@@ -83,11 +83,21 @@ def test_version_and_help() -> None:
 
     assert (version.returncode, version.stdout) == (0, "patchouli-db 0.1.0\n")
     assert usage.returncode == 0
-    for command in ("init", "serve", "status", "checkpoint", "stop", "config", "tour"):
+    for command in (
+        "init",
+        "serve",
+        "status",
+        "checkpoint",
+        "stop",
+        "config",
+        "tour",
+        "artifacts",
+        "export",
+    ):
         assert command in usage.stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["config"]])
+@pytest.mark.parametrize("arguments", [[], ["config"], ["artifacts"]])
 def test_without_a_command_there_is_help_and_exit_code_2(arguments: list[str]) -> None:
     result = run(*arguments)
 
@@ -107,6 +117,8 @@ def test_without_a_command_there_is_help_and_exit_code_2(arguments: list[str]) -
         ["status", "--timeout", "inf"],
         ["status", "--timeout", "nan"],
         ["init", "--root"],
+        ["status", "--endpoint", ""],
+        ["serve", "--node-id", " "],
         ["serve", "--log-level", "loud"],
     ],
 )

@@ -12,7 +12,7 @@ from collections import Counter
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
-from patchouli.automerge import Document
+from patchouli.automerge import Document, LimitExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,8 +48,7 @@ def export_document(
 
     Raises:
         KeyError: It is not among them.
-        ValueError: It is a deletion.
-        LimitExceededError: A value is longer than a document may be.
+        ValueError: It is a deletion, or the history has a value that no document can hold.
     """
     known = {version.id: version for version in versions}
     if known[wanted].value_json is None:
@@ -67,17 +66,25 @@ def export_document(
                 document.merge(of_parent)
             elif of_parent is not None:
                 document = of_parent.fork() if needed[parent] else of_parent
-        if version.value_json is not None:
-            actor = _actor(version.id)
-            if document is None:
-                document = Document.from_json(version.value_json, actor=actor)
-            else:
-                document.replace(version.value_json, actor=actor)
-        documents[version.id] = document
+        documents[version.id] = _edited(document, version)
         progress((number + 1) / len(history))
     document = documents[wanted]
     assert document is not None  # noqa: S101 -- it has a value, see above
     return Export(document.save(), tuple(document.heads()), len(history))
+
+
+def _edited(document: Document | None, version: Version) -> Document | None:
+    """Return `document` with the change that `version` is; None if there still is no value."""
+    if version.value_json is None:
+        return document
+    actor = _actor(version.id)
+    try:
+        if document is None:
+            return Document.from_json(version.value_json, actor=actor)
+        document.replace(version.value_json, actor=actor)
+    except LimitExceededError as error:
+        raise ValueError(f"the value of version {version.id} is too large: {error}") from error
+    return document
 
 
 def _history(known: Mapping[VersionId, Version], wanted: VersionId) -> list[Version]:

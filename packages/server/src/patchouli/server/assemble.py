@@ -19,12 +19,17 @@ from patchouli.backend import (
     ArtifactLibrary,
     ArtifactLimits,
     ArtifactService,
+    CareSchedule,
+    Caretaker,
+    Checked,
+    Collected,
     Engine,
+    EngineError,
     load_policy,
     load_providers,
 )
 from patchouli.backend import Limits as EngineLimits
-from patchouli.provider import SystemClock, SystemIds
+from patchouli.provider import ProviderError, SystemClock, SystemIds
 from patchouli.provider_sqlite import SqliteLimits, SqliteProvider
 from patchouli.server.home import create_home, database_path, remote_provider_in_use
 from patchouli.server.lifecycle import Daemon, Stop
@@ -107,6 +112,16 @@ async def open_daemon(settings: Settings, *, stop: Stop, log: Log) -> AsyncGener
         )
         cleanup.push_async_callback(artifacts.aclose)
         artifacts.start()
+        caretaker = Caretaker(
+            library,
+            store.read_references,
+            incarnation=engine.runtime.incarnation,
+            schedule=care_schedule(settings.limits),
+            clock=clock,
+            tell=lambda result: log_care(log, result),
+        )
+        cleanup.push_async_callback(caretaker.aclose)
+        caretaker.start()
         daemon = Daemon(
             settings,
             engine=engine,
@@ -158,6 +173,33 @@ def artifact_limits(limits: Limits) -> ArtifactLimits:
         result_seconds=limits.upload_result_seconds,
         results=limits.max_upload_results,
     )
+
+
+def care_schedule(limits: Limits) -> CareSchedule:
+    """Return when the artifact library is looked after."""
+    return CareSchedule(
+        grace_seconds=limits.artifact_grace_seconds,
+        collect_seconds=limits.artifact_collect_seconds,
+        check_seconds=limits.artifact_check_seconds,
+    )
+
+
+def log_care(log: Log, result: Collected | Checked | Exception) -> None:
+    """Log what the care of the artifact library did or found, if it is worth a line."""
+    match result:
+        case Collected(removed=removed, removed_bytes=removed_bytes):
+            if removed:
+                log.info("artifacts.collected", objects=removed, bytes=removed_bytes)
+        case Checked(damaged=damaged):
+            if damaged:
+                log.error("artifacts.damaged", objects=len(damaged))
+        case _:
+            is_known = isinstance(result, EngineError | ProviderError)
+            log.error(
+                "artifacts.care_failed",
+                error=None if is_known else result,
+                reason=type(result).__name__,
+            )
 
 
 def store_limits(limits: Limits) -> SqliteLimits:

@@ -12,19 +12,24 @@ what they need when they run, because most of them need little.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Optional
+from typing import Annotated, Any, Final, Optional
 
 import typer
+from patchouli.server.keepers import artifacts_app, export
 from patchouli.server.logs import Level
-from patchouli.server.settings import CommandError, Settings, resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
+from patchouli.server.options import (
+    ArtifactsOption,
+    ConfigOption,
+    EndpointOption,
+    JsonOption,
+    ProvidersOption,
+    TimeoutOption,
+)
+from patchouli.server.saying import failures, print_json, time_text, wants_json
+from patchouli.server.settings import CommandError, EmptyOptionError, Settings, resolve
 
 app: Final = typer.Typer(
     name="patchouli-db",
@@ -38,23 +43,8 @@ config_app: Final = typer.Typer(
     help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(config_app, name="config")
-
-EndpointOption = Annotated[
-    Optional[str],  # noqa: UP045 -- typer reads this form
-    typer.Option("--endpoint", metavar="PATH", help="Socket of the daemon.", show_default=False),
-]
-TimeoutOption = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        metavar="SECONDS",
-        min=0.001,
-        max=86_400,
-        show_default=False,
-        help="How long to wait for an answer. [default: 10]",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+app.add_typer(artifacts_app, name="artifacts")
+app.command()(export)
 
 WAIT_SECONDS: Final = 30.0
 
@@ -73,6 +63,9 @@ def run() -> None:
         sys.exit(error.exit_code)
     except typer.Abort:
         sys.exit(1)
+    except EmptyOptionError as error:
+        sys.stderr.write(f"Usage: patchouli-db [OPTIONS] COMMAND [ARGS]...\nError: {error}\n")
+        sys.exit(2)
     except CommandError as error:
         sys.stderr.write(f"patchouli-db: {error}\n")
         sys.exit(1)
@@ -131,10 +124,10 @@ def init(
     settings = resolve(os.environ, home=root)
     from patchouli.server.home import create_home
 
-    with _failures():
+    with failures():
         create_home(settings.home)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "root": str(settings.home),
                 "policy": str(settings.home / "config.json"),
@@ -150,23 +143,9 @@ def init(
 @app.command()
 def serve(
     endpoint: EndpointOption = None,
-    artifacts: Annotated[
-        Optional[Path],  # noqa: UP045 -- typer reads this form
-        typer.Option(
-            "--artifacts",
-            metavar="PATH",
-            help="Directory of artifact bytes.",
-            show_default=False,
-        ),
-    ] = None,
-    providers: Annotated[
-        Optional[Path],  # noqa: UP045 -- typer reads this form
-        typer.Option("--providers", metavar="FILE", help="Provider file.", show_default=False),
-    ] = None,
-    config: Annotated[
-        Optional[Path],  # noqa: UP045 -- typer reads this form
-        typer.Option("--config", metavar="FILE", help="Policy file.", show_default=False),
-    ] = None,
+    artifacts: ArtifactsOption = None,
+    providers: ProvidersOption = None,
+    config: ConfigOption = None,
     node_id: Annotated[
         Optional[str],  # noqa: UP045 -- typer reads this form
         typer.Option("--node-id", metavar="NAME", help="This node in placements. [default: local]"),
@@ -202,7 +181,7 @@ def serve(
     from patchouli.server.assemble import new_event_loop, serve_daemon
     from patchouli.server.logs import Log
 
-    with _failures(), asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with failures(), asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve_daemon(settings, Log(log_level)))
 
 
@@ -213,8 +192,8 @@ def status(
     """Show how a daemon is."""
     settings = resolve(os.environ, endpoint=endpoint)
     result = _call(settings, "patchouli.control.status@1", timeout)
-    if _wants_json(as_json):
-        _print_json(result)
+    if wants_json(as_json):
+        print_json(result)
         return
     _print_status(settings.endpoint, result["data"])
 
@@ -226,8 +205,8 @@ def checkpoint(
     """Make a daemon fold its log into its database."""
     settings = resolve(os.environ, endpoint=endpoint)
     result = _call(settings, "patchouli.control.checkpoint@1", timeout)
-    if _wants_json(as_json):
-        _print_json(result)
+    if wants_json(as_json):
+        print_json(result)
     else:
         typer.echo(f"checkpoint completed: {settings.endpoint}")
 
@@ -255,8 +234,8 @@ def stop(
         from patchouli.server.caller import wait_until_gone
 
         wait_until_gone(settings.endpoint, wait)
-    if _wants_json(as_json):
-        _print_json(result)
+    if wants_json(as_json):
+        print_json(result)
     elif wait is None:
         typer.echo(f"the daemon at {settings.endpoint} is stopping")
     else:
@@ -271,10 +250,7 @@ def config_check(
             metavar="FILE", help="Policy file; without it, that of the home.", show_default=False
         ),
     ] = None,
-    providers: Annotated[
-        Optional[Path],  # noqa: UP045 -- typer reads this form
-        typer.Option("--providers", metavar="FILE", help="Provider file.", show_default=False),
-    ] = None,
+    providers: ProvidersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a policy and a provider file.
@@ -288,7 +264,7 @@ def config_check(
         settings.config, None if file is not None and providers is None else settings.providers
     )
     if as_json:
-        _print_json(report.document())
+        print_json(report.document())
     for line in report.lines():
         typer.echo(line, err=True)
     if report.errors:
@@ -306,7 +282,7 @@ def config_show(endpoint: EndpointOption = None, as_json: JsonOption = False) ->
     from patchouli.server.showing import settings_document, settings_lines
 
     if as_json:
-        _print_json(settings_document(settings))
+        print_json(settings_document(settings))
         return
     for line in settings_lines(settings):
         typer.echo(line)
@@ -323,30 +299,6 @@ def tour() -> None:
     raise typer.Exit(take_tour())
 
 
-@contextmanager
-def _failures() -> Generator[None]:
-    """Turn what prevents a start into one message; only commands that load the engine need it."""
-    from patchouli.backend import ConfigurationError
-    from patchouli.provider import ProviderError
-
-    try:
-        yield
-    except (CommandError, ConfigurationError, ProviderError, OSError) as error:
-        said: list[str] = []
-        failure: BaseException | None = error
-        while failure is not None:  # what failed first, and then while it was cleaned up
-            if isinstance(failure, ProviderError):
-                said.insert(0, failure.detail)
-            elif isinstance(failure, CommandError | ConfigurationError):
-                said.insert(0, str(failure))
-            said += getattr(failure, "__notes__", ())
-            failure = failure.__context__
-        if not said and isinstance(error, OSError):
-            place = f"{error.filename}: " if error.filename else ""
-            said = [f"{place}{(error.strerror or 'no access').lower()}"]
-        raise CommandError("\n".join(dict.fromkeys(said))) from error
-
-
 def _call(settings: Settings, method: str, timeout_seconds: float) -> dict[str, Any]:
     from patchouli.server.caller import Caller
 
@@ -354,18 +306,7 @@ def _call(settings: Settings, method: str, timeout_seconds: float) -> dict[str, 
         return caller.call(method, {"meta": {}, "data": {}})
 
 
-def _wants_json(as_json: bool) -> bool:  # noqa: FBT001 -- the option as it is
-    return as_json or not sys.stdout.isatty()
-
-
-def _print_json(document: object) -> None:
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-
-
 def _print_status(endpoint: str, data: dict[str, Any]) -> None:
-    import datetime
-
-    started = datetime.datetime.fromtimestamp(data["started_at_unix_ms"] / 1000, datetime.UTC)
     if data["recovered_after_unclean_shutdown"]:
         before = "after an unclean stop"
     else:
@@ -375,7 +316,7 @@ def _print_status(endpoint: str, data: dict[str, Any]) -> None:
         "store": data["provider"],
         "run": f"{data['generation']}, {before}",
         "process": data["pid"],
-        "started": f"{started:%Y-%m-%d %H:%M:%S} UTC",
+        "started": time_text(data["started_at_unix_ms"]),
         "connections": data["active_connections"],
     }
     typer.echo(f"Patchouli daemon at {endpoint}")

@@ -39,6 +39,10 @@ class CommandError(Exception):
     """
 
 
+class EmptyOptionError(CommandError):
+    """Raised when a command was given an option with nothing in it, which is wrong use."""
+
+
 def _bound(
     default: int, unit: str, overflow: str, *, least: int = 1, is_fixed: bool = False
 ) -> Any:
@@ -86,6 +90,18 @@ class Limits:
     )
     max_upload_results: int = _bound(
         1_024, "answers of commits, kept", "the oldest is no longer answered again"
+    )
+    artifact_grace_seconds: int = _bound(
+        86_400,
+        "seconds that bytes stay which nothing names",
+        "they are removed by the next collection",
+        least=3_600,
+    )
+    artifact_collect_seconds: int = _bound(
+        21_600, "seconds between collections, 0 for none", "the next one begins", least=0
+    )
+    artifact_check_seconds: int = _bound(
+        2_592_000, "seconds to read all artifacts once, 0 for never", "it begins anew", least=0
     )
     outbox_bytes: int = _bound(
         4_194_304, "bytes to a connection", "its requests wait until the peer reads"
@@ -160,7 +176,8 @@ def resolve(environ: Mapping[str, str], /, **options: str | Path | None) -> Sett
     those of the working directory.
 
     Raises:
-        CommandError: A variable does not hold what its setting needs, or a value is empty.
+        EmptyOptionError: An option is empty.
+        CommandError: A variable does not hold what its setting needs, or is blank.
     """
     given = {name: str(value) for name, value in options.items() if value is not None}
     sources: dict[str, Source] = dict.fromkeys(given, "option")
@@ -170,7 +187,10 @@ def resolve(environ: Mapping[str, str], /, **options: str | Path | None) -> Sett
             given[name] = value
             sources[name] = "environment"
         if given.get(name) == "" or given.get(name, "x").isspace():
-            raise CommandError(f"{name} is empty; give it a value or leave it out")
+            is_option = sources.get(name) == "option"
+            wanted = f"--{name.replace('_', '-')}" if is_option else PREFIX + name.upper()
+            message = f"{wanted} is empty; give it a value or leave it out"
+            raise EmptyOptionError(message) if is_option else CommandError(message)
     home = Path(given.get("home") or Path.home() / ".patchouli").expanduser().absolute()
     return Settings(
         home=home,

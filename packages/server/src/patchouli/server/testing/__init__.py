@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from patchouli.server.testing.artifacts import ARTIFACT_METADATA, beginning, upload
 from patchouli.server.testing.daemon import DaemonProcess
 from patchouli.server.testing.inside import Served, serving, settings_of
 from patchouli.server.testing.memos import META, create_memo_home, memo, params, ref, revised
@@ -14,12 +15,14 @@ from patchouli.server.testing.transcripts import (
 )
 
 __all__ = [
+    "ARTIFACT_METADATA",
     "META",
     "DaemonProcess",
     "InProcessPeer",
     "Peer",
     "Served",
     "Transcript",
+    "beginning",
     "create_memo_home",
     "memo",
     "over_socket",
@@ -29,4 +32,5 @@ __all__ = [
     "revised",
     "serving",
     "settings_of",
+    "upload",
 ]
