@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 from patchouli.provider import CorruptStoreError, UnavailableError
-from patchouli.server.main import _failures, _with_wait_value
+from patchouli.server.main import _with_wait_value
+from patchouli.server.saying import failures
 from patchouli.server.settings import CommandError
 
 
@@ -23,7 +24,7 @@ def test_a_wait_without_seconds_gets_them(given: list[str], meant: list[str]) ->
 
 def test_a_failure_of_the_clean_up_is_told_behind_the_first_one() -> None:
     def start() -> None:
-        with _failures():
+        with failures():
             try:
                 raise CommandError("cannot listen on /x")
             finally:
@@ -37,7 +38,7 @@ def test_a_failure_of_the_clean_up_is_told_behind_the_first_one() -> None:
 
 def test_a_cause_of_a_library_is_not_told() -> None:
     def start() -> None:
-        with _failures():
+        with failures():
             try:
                 raise ZeroDivisionError("words of a library")
             except ZeroDivisionError as error:
@@ -50,12 +51,12 @@ def test_a_cause_of_a_library_is_not_told() -> None:
 
 
 def test_an_error_of_the_system_names_its_file() -> None:
-    with pytest.raises(CommandError) as caught, _failures():
+    with pytest.raises(CommandError) as caught, failures():
         raise PermissionError(13, "Permission denied", "/x/y")
 
     assert str(caught.value) == "/x/y: permission denied"
 
 
 def test_a_bug_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError), _failures():
+    with pytest.raises(ZeroDivisionError), failures():
         raise ZeroDivisionError
