@@ -381,7 +381,9 @@ def unit_policy(*, note: Any = None, **memo: Any) -> dict[str, Any]:
     return memo_policy(fields=fields, types=types)
 
 
-def unit_type(*, conflict: Any = None, schema: Any = True, ttl_ms: int = 10_000) -> dict[str, Any]:
+def unit_type(
+    *, conflict: Any = None, schema: Any = True, ttl_ms: int = 10_000, has_units: bool = True
+) -> dict[str, Any]:
     shared = {"snapshot": {"mode": "shared", "key_by": ["unit"]}}
     keyed = {"mode": "keyed", "key_by": ["call"]}
     publication = {
@@ -403,6 +405,7 @@ def unit_type(*, conflict: Any = None, schema: Any = True, ttl_ms: int = 10_000)
         "rules": [
             {"name": "_".join(present), "when": {"all_present": present}, "behavior": found}
             for present, found in rules
+            if has_units or "unit" not in present
         ],
         "fallback": behavior(**common),
     }
