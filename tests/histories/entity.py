@@ -1,0 +1,120 @@
+"""One entity as a sequential machine: what each operation may be told, and what it leaves.
+
+The state is the set of heads, and which versions were ever known. Where a merge meets concurrent
+heads, what it makes of them is not decided here: the change that published it says so, and only the
+bounds that hold for every merge are checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.histories.history import DELETED, Accepted, Conflict, NotFound, Published, Refused, Shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tests.histories.history import Operation
+
+Versions = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Heads, tombstones, and all versions that can be named as a base."""
+
+    heads: Versions = frozenset()
+    tombstones: Versions = frozenset()
+    known: Versions = frozenset()
+
+    def allows(self, operation: Operation) -> bool:
+        """Whether the operation, which changes nothing, may be told this here."""
+        match operation.outcome:
+            case Shown() as shown:
+                return self._shows(shown)
+            case NotFound():
+                return operation.kind != "create" and not self.heads
+            case Conflict(heads):
+                return heads == self.heads and self._refuses(operation)
+            case Refused():
+                return True
+            case _:
+                return False
+
+    def after(
+        self, operation: Operation, version: str, merged: Mapping[str, Sequence[Versions]]
+    ) -> Iterator[State]:
+        """Yield the states that the operation may leave if it made `version` here.
+
+        `merged` has the head sets that a merge may have left by the version it made.
+        """
+        if isinstance(operation.outcome, Published):
+            yield self._with_unit(operation.outcome)
+            return
+        if version in self.known or self._refuses(operation):
+            return
+        if operation.kind == "create":
+            if _is_own_value(operation):
+                yield self._with(version, frozenset([version]))
+            return
+        if not self.heads:
+            return
+        rest = self.heads - operation.bases
+        if operation.kind == "delete":
+            yield self._with(version, rest | {version}, is_tombstone=True)
+        elif operation.strategy == "merge" and rest - self.tombstones:
+            for heads in merged.get(version, ()):
+                if self._may_join(version, rest, heads):
+                    yield self._with(version, heads)
+        elif _is_own_value(operation):
+            yield self._with(version, rest | {version})
+
+    def _may_join(self, version: str, rest: Versions, heads: Versions) -> bool:
+        """Whether a merge may leave `heads` of the concurrent ones in `rest`.
+
+        Tombstones stay; what was superseded does not come back; whatever else is there was a
+        concurrent head or is new; and there are no more variants than there were candidates.
+        """
+        return (
+            version in heads
+            and rest & self.tombstones <= heads
+            and heads & self.known <= rest
+            and len(heads) <= len(rest) + 1
+        )
+
+    def _with(self, version: str, heads: Versions, *, is_tombstone: bool = False) -> State:
+        tombstones = self.tombstones | {version} if is_tombstone else self.tombstones
+        return State(heads, tombstones, self.known | heads | {version})
+
+    def _with_unit(self, unit: Published) -> State:
+        return State(
+            unit.heads, self.tombstones | unit.tombstones, self.known | unit.heads | unit.staged
+        )
+
+    def _shows(self, shown: Shown) -> bool:
+        deleted = {version for version, value in shown.variants.items() if value is DELETED}
+        if not self.heads or shown.heads != self.heads or deleted != self.heads & self.tombstones:
+            return False
+        if len(self.heads) > 1:
+            return shown.state == "conflicted"
+        return shown.state == ("deleted" if deleted else "active")
+
+    def _refuses(self, operation: Operation) -> bool:
+        """Whether a mutation meets a conflict here; one of nothing does not."""
+        if operation.kind == "create":
+            return bool(self.heads)
+        if not self.heads:
+            return False
+        if not operation.bases <= self.known:
+            return True
+        return operation.strategy == "reject" and operation.bases != self.heads
+
+
+def _is_own_value(operation: Operation) -> bool:
+    """Whether the answer has the value that was sent, where nothing was merged."""
+    match operation.outcome:
+        case Accepted(value=value):
+            return value == operation.value
+        case _:
+            return True
