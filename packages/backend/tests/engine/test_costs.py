@@ -91,3 +91,51 @@ async def test_a_page_asks_for_the_response_bound(open_desk, policy):
 
     (plan,) = desk.provider.retrievals
     assert (plan.limit, plan.limit_bytes) == (7, 4 * 1024 * 1024)
+
+
+# Work units
+
+
+@pytest.fixture
+def counted(units):
+    async def count(awaitable):
+        units.provider.calls.clear()
+        await awaitable
+        return list(units.provider.calls)
+
+    return count
+
+
+@pytest.mark.parametrize("unit", [{"unit": "u"}, {"unit": "u", "call": "k"}])
+async def test_a_request_of_a_unit_costs_what_it_costs_outside(units, counted, unit):
+    assert await counted(units.create({"text": "a"}, **unit)) == ["commit"]
+    bases = [variant.version for variant in (await units.read(**unit))[1]]
+    assert await counted(units.read(**unit)) == ["read"]
+    assert await counted(units.retrieve({}, **unit)) == ["retrieve"]
+    unit = {**unit, "call": "l"} if "call" in unit else unit
+    assert await counted(units.update(bases, {"text": "b"}, **unit)) == ["read", "commit"]
+
+
+async def test_a_close_costs_no_call_more(units, counted):
+    for number in range(5):
+        await units.create({}, f"{number}", unit="u")
+
+    assert await counted(units.create({}, unit="u", state="done")) == ["commit"]
+
+
+async def test_a_drifted_close_is_one_call_more_however_many_entities_drifted(units, counted):
+    roots = [await units.create({"text": "red apple"}, f"{number}") for number in range(5)]
+    for root in roots:
+        await units.update(root, {"text": "red pear"}, root.id, unit="u")
+        await units.update(root, {"text": "green apple"}, root.id)
+
+    closing = units.create({}, unit="u", state="done")
+    assert await counted(closing) == ["commit", "publish"]
+    assert len(units.provider.publications[-1].resolutions) == 5
+
+
+async def test_a_closing_repetition_asks_what_was_staged(units, counted):
+    await units.create({}, unit="u", call="k")
+
+    closing = units.create({}, unit="u", call="k", state="done")
+    assert await counted(closing) == ["commit", "read", "commit"]
