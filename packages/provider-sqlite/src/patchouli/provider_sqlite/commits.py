@@ -18,12 +18,12 @@ is done again without it.
 *Other works.* Whatever else must be written shares the transaction, the sync and the hop of the
 group: it is handed to the writer (`executor.Writer.hand_over`) as a `Work` (`group.py`), an object
 with `scope`, `deadline_unix_ms`, `value_bytes` and `carry_out(group) -> answer`. It is done in step
-2, in its turn, under a savepoint, so unlike a commit it may find out that it must be refused after
-its first write: it raises a `ProviderError`. Requests of a work unit are such works: one that opens
-a unit, stages, closes or publishes inserts its rows with `group.connection`, takes cursors with
-`group.take_cursor`, moves the frontier with `group.move_frontier`, advances sessions with
-`group.advance_sessions`, appends with `bulk.append_changes`, and returns the outcome of the
-boundary, which is given to the caller as it is. Answers of the types in `KEEPING` are subject to
+2, in its turn, and obeys the same rule: before its first write it has read whatever can refuse it,
+and raises a `ProviderError` if something does. Requests of a work unit are such works: one that
+opens a unit, stages, closes or publishes inserts its rows with `group.connection`, takes cursors
+with `group.take_cursor`, moves the frontier with `group.move_frontier`, advances sessions with
+`group.advance_sessions`, and returns the outcome of the boundary, which is given to the caller as
+it is. Answers of the types in `KEEPING` are subject to
 the deadline; `Published` wakes the waiters of `scope`, as `Committed` does.
 """
 
@@ -36,18 +36,18 @@ from patchouli.provider import (
     Commit,
     Committed,
     Cursor,
+    MisuseError,
     OutcomeUnknownError,
     ProviderError,
 )
 from patchouli.provider_sqlite import bulk, heads
-from patchouli.provider_sqlite.control import Advance
 from patchouli.provider_sqlite.errors import KIND, translate
 from patchouli.provider_sqlite.group import FIND_SCOPE, KEEPING, Group, Work, past_deadline
 from patchouli.provider_sqlite.idempotency import find_record, find_records, store_records
 from patchouli.provider_sqlite.lifecycle import read_last_cursor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from patchouli.provider import (
         Clock,
@@ -56,12 +56,14 @@ if TYPE_CHECKING:
         IdempotencyRecord,
         IdentityTaken,
         Replayed,
+        VersionId,
     )
     from patchouli.provider_sqlite.connection import Connection
 
 LAST_ENTITY: Final = "SELECT ifnull(max(entity_id), 0) FROM entity"
 FENCE: Final = "UPDATE runtime SET last_cursor = ?"
 
+REMOVED_REMEMBERED: Final = 10_000  # versions that compaction removed; beyond it all are forgotten
 SCOPES_REMEMBERED: Final = 10_000  # numbers of scopes kept in memory; beyond it all are forgotten
 
 
@@ -94,6 +96,7 @@ class Ledger:
         self._connection = connection
         self._clock = clock
         self._scope_ids: dict[str, int] = {}
+        self._removed: set[VersionId] = set()
         self.last_cursor = read_last_cursor(connection)
         self.last_entity: int = connection.execute(LAST_ENTITY).get
 
@@ -114,6 +117,15 @@ class Ledger:
         finally:
             self.roll_back()
         return [result for work in works for result in self.publish([work])]
+
+    def note_removed(self, versions: Iterable[VersionId]) -> None:
+        """Remember versions that compaction has just removed, so that who still names one is told.
+
+        A commit whose base went between its read and now has lost a race, and made no mistake.
+        """
+        if len(self._removed) > REMOVED_REMEMBERED:
+            self._removed.clear()
+        self._removed.update(versions)
 
     def find_scope(self, text: str) -> int | None:
         """Return the number of a scope, None if it has no row."""
@@ -154,7 +166,19 @@ class Ledger:
         group.finish()
         self._commit(group)
         self._adopt(group)
+        if self._removed:
+            self._excuse(works, results)
         return results
+
+    def _excuse(self, works: Sequence[Commit | Work], results: list[Result]) -> None:
+        """Have a commit try again that named a base which was removed since it was read."""
+        for index, work in enumerate(works):
+            if (
+                isinstance(work, Commit)
+                and isinstance(results[index], MisuseError)
+                and not self._removed.isdisjoint(work.base_versions)
+            ):
+                results[index] = LOST
 
     def _begin(self) -> Group:
         group = Group(
@@ -216,10 +240,8 @@ class _Works:
             try:
                 if isinstance(work, Commit):
                     self._results[index] = self._apply_one(work)
-                elif isinstance(work, Advance):  # it writes nothing itself: no savepoint
-                    self._results[index] = work.carry_out(group)
                 else:
-                    self._results[index] = group.attempt(work)
+                    self._results[index] = work.carry_out(group)
             except ProviderError as error:
                 self._results[index] = error
 

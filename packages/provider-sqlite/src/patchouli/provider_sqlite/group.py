@@ -45,8 +45,8 @@ KEEPING: Final = (Committed, Staged, Published, Drifted, Discarded, Advanced, En
 class Work(Protocol):
     """Something else than a commit that is done in the transaction of a group.
 
-    `carry_out` runs on the writer's thread, under a savepoint of its own: when it raises a
-    `ProviderError`, nothing of it stays and the error is its answer. It reads and writes by
+    `carry_out` runs on the writer's thread. It finds by reading whatever can refuse it, and raises
+    a `ProviderError`, which is its answer, before its first write only. It reads and writes by
     `group.connection`, takes cursors and numbers from the group, and returns the answer. It may run
     again, in another transaction, when a work of its group fails or is late; so it keeps nothing
     outside the database.
@@ -159,30 +159,6 @@ class Group:
         for key in keys:
             known_read, known_write = self._sessions.get((scope_id, key), (0, 0))
             self._sessions[scope_id, key] = (max(known_read, read), max(known_write, write))
-
-    def attempt(self, work: Work) -> object:
-        """Carry `work` out under a savepoint; nothing of it is left if it raises.
-
-        Raises:
-            DeadlineExceededError: It is late for what it would keep.
-            ProviderError: What the work raised.
-        """
-        counted = (self.last_cursor, self.last_entity)
-        noted = (dict(self.scope_ids), dict(self._frontiers), dict(self._sessions))
-        self.connection.execute("SAVEPOINT work")
-        try:
-            answer = work.carry_out(self)
-            if isinstance(answer, KEEPING):
-                self.require_in_time(work.deadline_unix_ms)
-        except BaseException:
-            if self.connection.in_transaction:  # SQLite may have left it by itself
-                self.connection.execute("ROLLBACK TO work")
-                self.connection.execute("RELEASE work")
-            self.last_cursor, self.last_entity = counted
-            self.scope_ids, self._frontiers, self._sessions = noted
-            raise
-        self.connection.execute("RELEASE work")
-        return answer
 
     def finish(self) -> None:
         """Write what was put off: each moved scope and each advanced session once."""

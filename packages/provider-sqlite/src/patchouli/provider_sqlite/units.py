@@ -36,7 +36,7 @@ from patchouli.provider import (
     UnitState,
 )
 from patchouli.provider_sqlite.control import check_bounds
-from patchouli.provider_sqlite.group import Entered
+from patchouli.provider_sqlite.group import Entered, Frontier
 from patchouli.provider_sqlite.heads import misuse
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ FROM work_unit u INDEXED BY work_unit_expiry CROSS JOIN scope s ON s.scope_id = 
 WHERE u.state IN ('open', 'sealed') AND u.state = 'sealed' ORDER BY u.identity
 """
 
+ABSENT: Final = 0  # the number of a unit or scope that has no row yet
+NOWHERE: Final = Frontier(0, None)
 SWEPT_AT_ONCE: Final = 16  # overdue units; what they hold is removed in the same transaction
 
 UnitRow = tuple[int, int, str, str, str, int, int, str | None, str | None, str | None]
@@ -197,28 +199,20 @@ class Enter:
         named = self.unit
         unit = find_unit(group.connection, named.identity)
         if unit is None:
-            scope_id = group.find_scope(named.scope)
-            frontier = 0 if scope_id is None else group.frontier(scope_id).cursor
+            unit = new_unit(group, named)
             behind = check_bounds(
-                group.connection, self.consistency, scope_id=scope_id, frontier=frontier
+                group.connection,
+                self.consistency,
+                scope_id=group.find_scope(named.scope),
+                frontier=unit.baseline,
             )
             if isinstance(behind, Unavailable):
                 return behind
-            unit = open_unit(group, named)
+            unit = open_unit(group, unit, named)
             group.advance_sessions(unit.scope_id, behind, read=unit.baseline)
             return Entered(is_opened=True)
         require_usable(group, unit, named)
         return Entered(is_opened=False)
-
-
-def enter(group: Group, named: WorkUnit) -> Unit | UnitRefused:
-    """Return the named unit, opened if it was absent; expire it if it is overdue.
-
-    Raises:
-        MisuseError: The unit would be overdue as it opens.
-    """
-    unit = find_unit(group.connection, named.identity)
-    return open_unit(group, named) if unit is None else require_usable(group, unit, named)
 
 
 def require_usable(group: Group, unit: Unit, named: WorkUnit) -> Unit | UnitRefused:
@@ -232,31 +226,37 @@ def require_usable(group: Group, unit: Unit, named: WorkUnit) -> Unit | UnitRefu
     return refusal
 
 
-def open_unit(group: Group, named: WorkUnit) -> Unit:
-    """Open `named` at the frontier of its scope.
+def new_unit(group: Group, named: WorkUnit) -> Unit:
+    """Return `named` as it would be opened at the frontier of its scope; nothing is written.
 
     Raises:
         MisuseError: The unit would be overdue as it opens.
     """
     if named.expires_at_unix_ms <= named.now_unix_ms:
         raise misuse("the work unit would be overdue as it opens")
-    scope_id = group.require_scope(named.scope)
-    baseline, token = group.frontier(scope_id)
-    times = (named.now_unix_ms, named.expires_at_unix_ms)
-    bindings = (named.identity, scope_id, named.policy_json, *times, baseline, token)
-    unit_id: int = group.connection.execute(OPEN, bindings).get
+    scope_id = group.find_scope(named.scope)
+    frontier = NOWHERE if scope_id is None else group.frontier(scope_id)
     return Unit(
-        unit_id=unit_id,
-        scope_id=scope_id,
+        unit_id=ABSENT,
+        scope_id=scope_id or ABSENT,
         scope=named.scope,
         policy_json=named.policy_json,
         state="open",
         expires_at=named.expires_at_unix_ms,
-        baseline=baseline,
-        token=token,
+        baseline=frontier.cursor,
+        token=frontier.token,
         sealed_by=None,
         accepted=None,
     )
+
+
+def open_unit(group: Group, unit: Unit, named: WorkUnit) -> Unit:
+    """Open the `new_unit` of `named`."""
+    scope_id = group.require_scope(named.scope)
+    times = (named.now_unix_ms, named.expires_at_unix_ms)
+    policy = (named.identity, scope_id, named.policy_json)
+    bindings = (*policy, *times, unit.baseline, unit.token)
+    return replace(unit, unit_id=group.connection.execute(OPEN, bindings).get, scope_id=scope_id)
 
 
 def expire(connection: Connection, unit_id: int, *, now_unix_ms: int) -> None:

@@ -66,6 +66,11 @@ FROM work_unit_entity w
 LEFT JOIN entity e ON e.scope_id = ?2 AND e.type = w.type AND e.id = w.id
 WHERE w.unit_id = ?1 ORDER BY w.is_closing, w.type, w.id
 """
+CHANGED_SINCE: Final = """
+SELECT 1 FROM work_unit_entity w
+CROSS JOIN entity e ON e.scope_id = ?2 AND e.type = w.type AND e.id = w.id
+WHERE w.unit_id = ?1 AND e.changed_cursor > ?3 LIMIT 1
+"""
 STAGED_VERSIONS: Final = """
 SELECT type, id, ordinal, token, version, state, value, parents, recorded_at
 FROM work_unit_version WHERE unit_id = ?
@@ -177,17 +182,27 @@ class PublishUnit:
             connection.execute(REPLACE_RESULT, (identity, unit.unit_id, result_json))
         resolutions = {(r.key.type, r.key.id): r for r in plan.resolutions}
         return publish_unit(
-            group, unit, entities, recorded_at=plan.recorded_at_unix_ms, resolutions=resolutions
+            group, unit, recorded_at=plan.recorded_at_unix_ms, resolutions=resolutions
         )
 
 
 def close(
-    group: Group, unit: Unit, *, sealed_by: str, accepted: VersionId, recorded_at: int
+    group: Group,
+    unit: Unit,
+    *,
+    closing: Closing | None,
+    sealed_by: str,
+    accepted: VersionId,
+    recorded_at: int,
 ) -> Published | Drifted:
     """Publish `unit`, or if it has drifted, seal it and return how.
 
-    A unit that is sealed already stays as it was sealed.
+    A unit that is sealed already stays as it was sealed. `closing` is a mutation that was not
+    staged because `has_drifted` says that the unit has not.
     """
+    if closing is not None:
+        unit = unit.sealed(sealed_by, accepted)
+        return publish_unit(group, unit, recorded_at=recorded_at, closing=closing)
     entities = read_staged(group.connection, unit)
     conflicts = drift(group.connection, unit, entities)
     if unit.sealed_by is None:
@@ -196,7 +211,15 @@ def close(
             group.connection.execute(SEAL, (unit.unit_id, sealed_by, accepted))
     if conflicts:
         return _drifted(unit, conflicts)
-    return publish_unit(group, unit, entities, recorded_at=recorded_at, resolutions={})
+    return publish_unit(group, unit, recorded_at=recorded_at)
+
+
+def has_drifted(connection: Connection, unit: Unit, closing: Closing) -> bool:
+    """Return whether any entity of `unit`, with the one that closes it, may have drifted."""
+    changed = closing.entity.changed_cursor or 0
+    if changed > unit.baseline:
+        return True
+    return bool(connection.execute(CHANGED_SINCE, (unit.unit_id, unit.scope_id, unit.baseline)).get)
 
 
 def read_staged(connection: Connection, unit: Unit) -> list[StagedEntity]:
@@ -221,18 +244,27 @@ def drift(
 def publish_unit(
     group: Group,
     unit: Unit,
-    entities: Sequence[StagedEntity],
     *,
     recorded_at: int,
-    resolutions: Mapping[tuple[str, str], Resolution],
+    closing: Closing | None = None,
+    resolutions: Mapping[tuple[str, str], Resolution] | None = None,
 ) -> Published:
-    """Make everything that a sealed `unit` has staged visible, and leave of the unit its name."""
+    """Make everything that `unit` has staged visible, and leave of the unit its name."""
     connection = group.connection
     publication = _Publication(group, unit, recorded_at)
-    versions = _read_versions(connection, unit)
-    forget_staged(connection, unit.unit_id)
+    entities = read_staged(connection, unit)
+    versions = _read_versions(connection, unit) if entities else {}
+    if entities:
+        forget_staged(connection, unit.unit_id)
+    if closing is not None:
+        last = closing.entity
+        entities = [entity for entity in entities if entity.name != last.name]
+        entities = sorted([*entities, last], key=lambda e: (e.is_closing, e.type, e.id))
+        own = versions.setdefault(last.name, [])
+        own += [StagedVersion(version, None) for version in closing.versions]
     for entity in entities:
-        publication.add(entity, versions[entity.name], resolutions.get(entity.name))
+        resolution = None if resolutions is None else resolutions.get(entity.name)
+        publication.add(entity, versions[entity.name], resolution)
     publication.write()
     connection.execute(DROP_RECORDS, (unit.unit_id, recorded_at))
     connection.execute(PUBLISH_RECORDS, (unit.unit_id,))
@@ -247,6 +279,13 @@ def publish_unit(
 def token_is_used(connection: Connection, token: CausalToken) -> bool:
     """Return whether a mutation had the causal token before, published or staged."""
     return bool(connection.execute(f"SELECT {IS_USED}", {"token": token}).get)
+
+
+class Closing(NamedTuple):
+    """The mutation that closes a unit, before anything of it is staged."""
+
+    entity: StagedEntity
+    versions: tuple[Version, ...]
 
 
 class StagedVersion(NamedTuple):
