@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from patchouli.backend import CursorExpiredError, InvalidRequestError, changes, event_line
+from patchouli.backend import (
+    CursorExpiredError,
+    Event,
+    InvalidRequestError,
+    Limits,
+    changes,
+    event_line,
+)
 from patchouli.backend.changes import ChangeFeeds, parse_cursor
 from patchouli.provider import CorruptStoreError, Cursor, UnavailableError
 from patchouli.provider_conformance import builders
@@ -33,12 +40,17 @@ def anyio_backend() -> str:
 class Store:
     """A provider, its clock and its feeds."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: int) -> None:
         self.clock = builders.ManualClock()
         self.storage = ModelStorage()
         self.provider = ModelProvider(self.storage, self.clock)
-        self.feeds = ChangeFeeds(self.provider, clock=self.clock, changes_seconds=10**6)
+        self.feeds = self.new_feeds(**limits)
         self._made = 0
+
+    def new_feeds(self, **limits: int) -> ChangeFeeds:
+        return ChangeFeeds(
+            self.provider, clock=self.clock, changes_seconds=10**6, limits=Limits(**limits)
+        )
 
     async def aclose(self) -> None:
         await self.feeds.aclose()
@@ -158,10 +170,8 @@ async def test_all_subscriptions_of_a_scope_share_one_encoding(store: Store) -> 
     }
 
 
-async def test_who_falls_out_of_the_window_reads_the_log_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(changes, "WINDOW_LIMIT", 4)
+async def test_who_falls_out_of_the_window_reads_the_log_again(store: Store) -> None:
+    store.feeds = store.new_feeds(max_window_events=4)
     slow = await store.feeds.subscribe(builders.SCOPE)
     quick = await store.feeds.subscribe(builders.SCOPE)
 
@@ -305,19 +315,87 @@ async def test_a_subscription_after_a_failure_begins_anew(store: Store) -> None:
     assert await take(fresh, 1) == ["b-2"]
 
 
-async def test_a_window_keeps_no_more_bytes_than_it_may(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(changes, "WINDOW_BYTES", 1)
-    slow = await store.feeds.subscribe(builders.SCOPE)
-    quick = await store.feeds.subscribe(builders.SCOPE)
+def size_of_an_event() -> int:
+    """Return what the windows count for each change of these tests."""
+    event = Event(
+        position=Cursor(1),
+        type="note",
+        id="n-1",
+        cursor="",
+        meta_json=b"{}",
+        change_json=json.dumps(
+            {
+                "cursor": f"{'0' * 36}.1",
+                "head_versions": ["v1"],
+                "kind": "created",
+                "ref": {"id": "n-1", "type": "note"},
+            },
+            separators=(",", ":"),
+        ).encode(),
+    )
+    return event.size
 
+
+async def kept(store: Store, scope: str = builders.SCOPE) -> int:
+    """Return how many of three changes that were taken stay in the window of the scope."""
+    slow = await store.feeds.subscribe(builders.ScopeText(scope))
+    quick = await store.feeds.subscribe(builders.ScopeText(scope))
     for _ in range(3):
-        await store.publish("n")
+        await store.publish("n", scope=scope)
+    first = await take(quick, 3)
+    number = len(slow._feed._window)
 
-    assert await take(quick, 3) == ["n-1", "n-2", "n-3"]
-    assert await take(slow, 3) == ["n-1", "n-2", "n-3"]
-    assert len(slow._feed._window) == 0
+    assert await take(slow, 3) == first
+    return number
+
+
+@pytest.mark.parametrize("bound", ["max_window_bytes", "max_windows_bytes"])
+async def test_a_window_keeps_what_the_bound_allows_and_not_one_byte_more(
+    store: Store, bound: str
+) -> None:
+    three = 3 * size_of_an_event()
+
+    store.feeds = store.new_feeds(**{bound: three})
+    assert await kept(store) == 3
+    await store.feeds.aclose()
+    store.feeds = store.new_feeds(**{bound: three - 1})
+    assert await kept(store) == 2
+    await store.feeds.aclose()
+    store.feeds = store.new_feeds(**{bound: 1})
+    assert await kept(store) == 0
+
+
+async def test_beyond_the_bound_of_all_windows_the_oldest_changes_of_any_scope_go(
+    store: Store,
+) -> None:
+    store.feeds = store.new_feeds(max_windows_bytes=4 * size_of_an_event())
+    one, other = builders.SCOPE, builders.OTHER_SCOPE
+    waiting = [await store.feeds.subscribe(scope) for scope in (one, other)]
+    readers = [await store.feeds.subscribe(scope) for scope in (one, other)]
+    for scope, reader in ((one, 0), (one, 0), (other, 1), (one, 0), (other, 1), (other, 1)):
+        await store.publish("n", scope=scope)
+        await take(readers[reader], 1)
+
+    assert [len(found._feed._window) for found in waiting] == [1, 3]
+    assert store.feeds.windows.bytes == 4 * size_of_an_event()
+    assert await take(waiting[0], 3) == ["n-1", "n-2", "n-4"]
+    assert await take(waiting[1], 3) == ["n-3", "n-5", "n-6"]
+
+
+async def test_a_scope_without_subscribers_counts_for_nothing(store: Store) -> None:
+    subscription = await store.feeds.subscribe(builders.SCOPE)
+    failing = await store.feeds.subscribe(builders.OTHER_SCOPE)
+    for scope, reader in ((builders.SCOPE, subscription), (builders.OTHER_SCOPE, failing)):
+        await store.publish("n", scope=scope)
+        await take(reader, 1)
+    assert store.feeds.windows.bytes == 2 * size_of_an_event()
+
+    subscription.close()
+    assert store.feeds.windows.bytes == size_of_an_event()
+    await store.feeds.aclose()
+    failing.close()
+
+    assert store.feeds.windows.bytes == 0
 
 
 async def test_an_event_keeps_the_lines_of_a_few_subscriptions_only(store: Store) -> None:

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
-from patchouli.backend import ArtifactLimits
+from patchouli.backend import ArtifactLimits, CareSchedule
 from patchouli.backend import Limits as EngineLimits
 from patchouli.protocol import MAX_CHUNK_BYTES, MAX_NESTING, MAX_REQUEST_BYTES, MAX_RESULT_ITEMS
-from patchouli.provider_sqlite import SqliteLimits
-from patchouli.server.assemble import artifact_limits, engine_limits, store_limits
+from patchouli.provider_sqlite import IndexLimits, SqliteLimits
+from patchouli.server.assemble import (
+    artifact_limits,
+    care_schedule,
+    engine_limits,
+    index_limits,
+    store_limits,
+)
 from patchouli.server.settings import CommandError, Limits, environment_of, resolve
 
 
@@ -111,6 +117,23 @@ def test_defaults_are_those_of_the_packages_that_keep_the_bounds() -> None:
     assert engine_limits(Limits()) == EngineLimits()
     assert artifact_limits(Limits()) == ArtifactLimits()
     assert store_limits(Limits()) == SqliteLimits()
+    assert index_limits(Limits()) == IndexLimits()
+    assert care_schedule(Limits()) == CareSchedule()
+
+
+def test_every_bound_of_the_engine_and_of_uploads_can_be_set() -> None:
+    """Each bound of the daemon has a value of its own, and each of these shows one of them."""
+    numbers = {bound.name: 10_000 + place for place, bound in enumerate(fields(Limits))}
+    limits = Limits(**numbers)
+
+    taken = [
+        *engine_limits(limits).model_dump().values(),
+        *asdict(artifact_limits(limits)).values(),
+        *asdict(care_schedule(limits)).values(),
+    ]
+
+    assert len(set(taken)) == len(taken)
+    assert set(taken) <= set(numbers.values())
 
 
 def test_fixed_bounds_are_those_of_the_protocol() -> None:

@@ -8,6 +8,9 @@ a bounded window that all subscriptions of the scope read from. A subscription i
 * behind the window (it resumes, or it was slow) it reads its own pages from the log, filtered
   there, until it has caught up. It delays nobody and costs no memory meanwhile.
 
+The windows are bounded one by one and together; beyond, the oldest changes go, from whatever scope
+they are. Nobody loses anything by it: the log has them.
+
 A position that the log no longer reaches ends the subscription with `CursorExpiredError`; nothing
 is ever skipped. A commit only wakes the puller, it never carries data.
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import lt
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from patchouli.backend.canonical import canonical_bytes
 from patchouli.backend.errors import CursorExpiredError, InvalidRequestError
+from patchouli.backend.limits import Limits
 from patchouli.provider import INTEGER_MAX, ChangesPlan, Cursor, UnavailableError, check
 
 if TYPE_CHECKING:
@@ -33,10 +37,8 @@ if TYPE_CHECKING:
 
 PAGE_LIMIT = 256  # changes read from the log at once
 PAGE_BYTES = 4 * 1024 * 1024  # of metadata read from the log at once
-# Encoded changes kept for a scope, and their bytes; who is slower reads the log again.
-WINDOW_LIMIT = 4096
-WINDOW_BYTES = 16 * 1024 * 1024
 LINES_LIMIT = 4  # finished lines kept with a change
+LINE_BYTES = 256  # of a line, at most, beside the change and its metadata
 # While the store is unavailable; after the last the subscriptions end with its error.
 RETRY_DELAYS_MS = (250, 500, 1000, 2000, 4000, 8000, 16000, 30000)
 
@@ -58,8 +60,9 @@ class Event:
 
     @property
     def size(self) -> int:
-        """The bytes that the window counts for it."""
-        return len(self.meta_json) + len(self.change_json)
+        """The bytes that the windows count for it: with as many lines as it may keep."""
+        own = len(self.meta_json) + len(self.change_json)
+        return own + LINES_LIMIT * (own + LINE_BYTES)
 
 
 def event_line(event: Event, subscription_id: str) -> bytes:
@@ -133,10 +136,18 @@ class Subscription:
 class ChangeFeeds:
     """The change subscriptions of one engine, grouped by scope."""
 
-    def __init__(self, provider: Provider, *, clock: Clock, changes_seconds: int) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        clock: Clock,
+        changes_seconds: int,
+        limits: Limits | None = None,
+    ) -> None:
         self._provider = provider
         self._clock = clock
         self._retained_ms = changes_seconds * 1000
+        self.windows = Windows(limits or Limits())
         self._feeds: dict[ScopeText, _ScopeFeed] = {}
 
     async def subscribe(
@@ -210,6 +221,30 @@ class ChangeFeeds:
         await asyncio.gather(*(feed.aclose() for feed in tuple(self._feeds.values())))
 
 
+class Windows:
+    """The bounds of all windows, and the events in them from the oldest to the newest."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.bytes = 0
+        self._kept: OrderedDict[Event, _ScopeFeed] = OrderedDict()
+
+    def add(self, feed: _ScopeFeed, event: Event) -> None:
+        """Count an event that `feed` keeps."""
+        self._kept[event] = feed
+        self.bytes += event.size
+
+    def remove(self, event: Event) -> None:
+        """Count no longer an event that its feed gave up."""
+        del self._kept[event]
+        self.bytes -= event.size
+
+    def shrink(self) -> None:
+        """Let the oldest events go until the rest is within the bound."""
+        while self.bytes > self.limits.max_windows_bytes:
+            next(iter(self._kept.values())).drop_oldest()
+
+
 class _ScopeFeed:
     """The window over the changes of one scope, and the task that moves it forward."""
 
@@ -225,6 +260,7 @@ class _ScopeFeed:
         self._reached = floor
         self._moved = asyncio.Event()
         self._failure: Exception | None = None
+        self._is_ended = False
         self._subscriptions: set[Subscription] = set()
         self._puller: asyncio.Task[None] | None = None
 
@@ -240,7 +276,7 @@ class _ScopeFeed:
         self._subscriptions.discard(subscription)
         if not self._subscriptions and self._puller is not None:
             self._puller.cancel()
-            self._feeds.forget(self._scope, self)
+            self._end()
 
     async def aclose(self) -> None:
         if self._puller is not None:
@@ -298,16 +334,27 @@ class _ScopeFeed:
 
     def _admit(self, page: ChangePage) -> None:
         check("I8 the window grows in order and without repetition", lambda: self._follows(page))
+        windows = self._feeds.windows
         for change in page.changes:
             event = self._encode(change)
             self._window.append(event)
             self._window_bytes += event.size
-        while len(self._window) > WINDOW_LIMIT or self._window_bytes > WINDOW_BYTES:
-            event = self._window.popleft()
-            self._window_bytes -= event.size
-            self._floor = event.position
+            windows.add(self, event)
+        limits = windows.limits
+        while (
+            len(self._window) > limits.max_window_events
+            or self._window_bytes > limits.max_window_bytes
+        ):
+            self.drop_oldest()
+        windows.shrink()
         self._reached = page.reached
         self._wake()
+
+    def drop_oldest(self) -> None:
+        event = self._window.popleft()
+        self._window_bytes -= event.size
+        self._floor = event.position
+        self._feeds.windows.remove(event)
 
     def _follows(self, page: ChangePage) -> bool:
         places = [self._reached, *(change.cursor for change in page.changes)]
@@ -315,9 +362,17 @@ class _ScopeFeed:
 
     def _fail(self, error: Exception) -> None:
         """End all subscriptions with `error`; later ones begin anew."""
-        self._feeds.forget(self._scope, self)
         self._failure = error
+        self._end()
         self._wake()
+
+    def _end(self) -> None:
+        """Count for nothing from now on; who still follows is served from what there is."""
+        self._feeds.forget(self._scope, self)
+        if not self._is_ended:
+            self._is_ended = True
+            for event in self._window:
+                self._feeds.windows.remove(event)
 
     def _wake(self) -> None:
         moved, self._moved = self._moved, asyncio.Event()

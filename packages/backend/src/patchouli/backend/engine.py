@@ -88,7 +88,10 @@ class Engine:
             loaded.policy, self._access, self._answers, clock=clock, ids=ids, limits=limits
         )
         self._feeds = ChangeFeeds(
-            provider, clock=clock, changes_seconds=loaded.policy.retention.changes_seconds
+            provider,
+            clock=clock,
+            changes_seconds=loaded.policy.retention.changes_seconds,
+            limits=limits,
         )
 
     @classmethod

@@ -40,11 +40,11 @@ def export_document(
     versions: Iterable[Version],
     wanted: VersionId,
     *,
-    progress: Callable[[float], None] = lambda _: None,
+    progress: Callable[[float], None] | None = None,
 ) -> Export:
     """Return the document of `wanted`, which is one of `versions` and has a value.
 
-    `progress` is called with the part that is done.
+    `progress` is called with the part that is done, from 0 to 1.
 
     Raises:
         KeyError: It is not among them.
@@ -67,7 +67,8 @@ def export_document(
             elif of_parent is not None:
                 document = of_parent.fork() if needed[parent] else of_parent
         documents[version.id] = _edited(document, version)
-        progress((number + 1) / len(history))
+        if progress is not None:
+            progress((number + 1) / len(history))
     document = documents[wanted]
     assert document is not None  # noqa: S101 -- it has a value, see above
     return Export(document.save(), tuple(document.heads()), len(history))

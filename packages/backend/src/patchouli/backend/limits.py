@@ -33,6 +33,20 @@ class Limits(BaseModel):
         default=4 * 1024 * 1024,
         description="Bytes of values after which a page of hits ends early, with a next cursor.",
     )
+    max_window_events: Positive = Field(
+        default=4096,
+        description="Changes of a scope kept for its subscribers; the oldest go, and who is slower "
+        "reads the log again.",
+    )
+    max_window_bytes: Positive = Field(
+        default=16 * 1024 * 1024,
+        description="Bytes of the changes of a scope kept for its subscribers; the same rule.",
+    )
+    max_windows_bytes: Positive = Field(
+        default=64 * 1024 * 1024,
+        description="Bytes of the changes of all scopes kept for subscribers; the same rule, "
+        "whatever scope the oldest one is of.",
+    )
     max_joins: Positive = Field(
         default=2,
         description="Threads that merge contents; further merges wait for one of them.",

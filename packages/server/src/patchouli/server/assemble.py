@@ -30,7 +30,7 @@ from patchouli.backend import (
 )
 from patchouli.backend import Limits as EngineLimits
 from patchouli.provider import ProviderError, SystemClock, SystemIds
-from patchouli.provider_sqlite import SqliteLimits, SqliteProvider
+from patchouli.provider_sqlite import IndexLimits, SqliteLimits, SqliteProvider
 from patchouli.server.home import create_home, database_path, remote_provider_in_use
 from patchouli.server.lifecycle import Daemon, Stop
 from patchouli.server.listener import UnixEndpoint
@@ -159,6 +159,10 @@ def engine_limits(limits: Limits) -> EngineLimits:
         max_ids=limits.max_query_ids,
         max_conditions=limits.max_query_conditions,
         max_page_bytes=limits.max_page_bytes,
+        max_window_events=limits.max_window_events,
+        max_window_bytes=limits.max_window_bytes,
+        max_windows_bytes=limits.max_windows_bytes,
+        max_joins=limits.max_joins,
     )
 
 
@@ -209,6 +213,11 @@ def store_limits(limits: Limits) -> SqliteLimits:
     )
 
 
+def index_limits(limits: Limits) -> IndexLimits:
+    """Return the bounds that the search index keeps."""
+    return IndexLimits(tail_changes=limits.max_unindexed_changes)
+
+
 def _open_store(loaded: LoadedProviders, settings: Settings) -> Provider:
     remote = remote_provider_in_use(loaded)
     if remote is not None:
@@ -217,7 +226,11 @@ def _open_store(loaded: LoadedProviders, settings: Settings) -> Provider:
             'release keeps every scope in the local one; route them to "local"'
         )
     database = database_path(loaded, settings.providers)
-    return SqliteProvider(database, limits=store_limits(settings.limits))
+    return SqliteProvider(
+        database,
+        limits=store_limits(settings.limits),
+        index_limits=index_limits(settings.limits),
+    )
 
 
 def _open_library(root: Path) -> ArtifactLibrary:

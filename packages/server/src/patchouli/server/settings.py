@@ -80,6 +80,19 @@ class Limits:
     max_mutations: int = _bound(4_096, "mutations under way", "OVERLOADED")
     max_waiting_commits: int = _bound(4_096, "commits that wait for the disk", "OVERLOADED")
     max_waiting_reads: int = _bound(1_024, "reads that wait for a thread", "OVERLOADED")
+    max_unindexed_changes: int = _bound(
+        4_096, "changes that the search index may be behind", "commits wait until it is closer"
+    )
+    max_joins: int = _bound(2, "merges at once", "further ones wait for one of them")
+    max_window_events: int = _bound(
+        4_096, "changes of a scope, kept for subscribers", "the oldest is read from the log again"
+    )
+    max_window_bytes: int = _bound(
+        16_777_216, "bytes of the changes of a scope, kept", "the oldest is read from the log again"
+    )
+    max_windows_bytes: int = _bound(
+        67_108_864, "bytes of the changes of all scopes, kept", "the oldest of any scope goes"
+    )
     max_artifact_bytes: int = _bound(1 << 30, "bytes of an artifact", "-32602")
     max_uploads: int = _bound(128, "open uploads", "OVERLOADED")
     max_uploads_per_connection: int = _bound(16, "open uploads of a connection", "OVERLOADED")

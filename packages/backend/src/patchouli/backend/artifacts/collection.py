@@ -85,12 +85,12 @@ async def collect(
     before_unix_ms: int,
     is_trial: bool = False,
     pace: float = 0.0,
-    progress: Callable[[float], None] = lambda _: None,
+    progress: Callable[[float], None] | None = None,
 ) -> Collected:
     """Remove the objects that were last young before `before_unix_ms` and that nothing names.
 
     A trial only counts them. After each step it pauses for `pace` times the duration of the step.
-    `progress` is called with the part that is done.
+    `progress` is called with the part that is done, from 0 to 1.
 
     Raises:
         ProviderError: The store cannot tell; what was not looked at stays.
@@ -104,7 +104,8 @@ async def collect(
         objects += found
         young += found - len(old)
         candidates.update(old)
-        progress(shard / SHARDS)
+        if progress is not None:
+            progress(shard / SHARDS)
         if len(candidates) < MOST_CANDIDATES and shard < SHARDS - 1:
             continue
         await _keep_named(candidates, read_references)
@@ -114,7 +115,8 @@ async def collect(
         removed += len(lengths)
         removed_bytes += sum(lengths)
         candidates.clear()
-    progress(1.0)
+    if progress is not None:
+        progress(1.0)
     return Collected(objects=objects, young=young, removed=removed, removed_bytes=removed_bytes)
 
 
@@ -123,7 +125,7 @@ async def check_objects(
     shards: range = range(SHARDS),
     *,
     pace: float = 0.0,
-    progress: Callable[[float], None] = lambda _: None,
+    progress: Callable[[float], None] | None = None,
 ) -> Checked:
     """Compare the objects below `root` with their names; a library may be open there or not.
 
@@ -147,7 +149,8 @@ async def check_objects(
                 if hasher.hexdigest() != digest:
                     damaged.append(digest)
             objects += 1
-        progress((number + 1) / len(shards))
+        if progress is not None:
+            progress((number + 1) / len(shards))
     return Checked(objects=objects, bytes=length, damaged=tuple(damaged))
 
 
