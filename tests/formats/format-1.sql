@@ -2,14 +2,15 @@
 PRAGMA application_id = 1346595945;
 PRAGMA user_version = 1;
 CREATE TABLE runtime (
-    singleton    INTEGER PRIMARY KEY CHECK (singleton = 1),
-    generation   INTEGER NOT NULL CHECK (generation >= 0),
-    running      INTEGER NOT NULL CHECK (running IN (0, 1)),
-    started_at   INTEGER,
-    stopped_at   INTEGER,
-    incarnation  TEXT NOT NULL CHECK (incarnation <> ''),
-    secret       BLOB NOT NULL CHECK (length(secret) = 32),
-    last_cursor  INTEGER NOT NULL CHECK (last_cursor >= 0)
+    singleton      INTEGER PRIMARY KEY CHECK (singleton = 1),
+    generation     INTEGER NOT NULL CHECK (generation >= 0),
+    running        INTEGER NOT NULL CHECK (running IN (0, 1)),
+    started_at     INTEGER,
+    stopped_at     INTEGER,
+    incarnation    TEXT NOT NULL CHECK (incarnation <> ''),
+    secret         BLOB NOT NULL CHECK (length(secret) = 32),
+    last_cursor    INTEGER NOT NULL CHECK (last_cursor >= 0),
+    folded_before  INTEGER NOT NULL DEFAULT -1
 ) STRICT
 ;
 CREATE TABLE scope (
@@ -64,6 +65,8 @@ CREATE TABLE version (
 ) STRICT
 ;
 CREATE INDEX version_fate ON version (entity_id, superseded_cursor);
+CREATE INDEX version_age ON version (superseded_at, entity_id) WHERE superseded_at IS NOT NULL
+;
 CREATE TABLE change (
     cursor       INTEGER PRIMARY KEY CHECK (cursor >= 1),
     scope_id     INTEGER NOT NULL,
@@ -117,6 +120,8 @@ CREATE TABLE work_unit (
 ;
 CREATE INDEX work_unit_expiry ON work_unit (expires_at) WHERE state IN ('open', 'sealed')
 ;
+CREATE INDEX work_unit_end ON work_unit (closed_at) WHERE closed_at IS NOT NULL
+;
 CREATE TABLE work_unit_entity (
     unit_id          INTEGER NOT NULL REFERENCES work_unit,
     type             TEXT NOT NULL CHECK (type <> ''),
@@ -150,8 +155,7 @@ CREATE TABLE work_unit_version (
     CHECK ((state = 0) = (value IS NOT NULL))
 ) STRICT, WITHOUT ROWID
 ;
-CREATE UNIQUE INDEX work_unit_token ON work_unit_version (token) WHERE token IS NOT NULL
-;
+CREATE UNIQUE INDEX work_unit_names ON work_unit_version (token) WHERE token IS NOT NULL;
 CREATE TRIGGER causal_token_once BEFORE INSERT ON change
 WHEN EXISTS (SELECT 1 FROM causal_token WHERE token = NEW.token)
     OR EXISTS (SELECT 1 FROM work_unit_version WHERE token = NEW.token)
@@ -198,7 +202,7 @@ SELECT scope, id AS relation_id, version,
        value ->> '$.type' AS relation_type, value -> '$.from' AS from_refs,
        value -> '$.to' AS to_refs, value -> '$.metadata' AS metadata, recorded_at
 FROM active_head WHERE type = 'knowledge_relation';
-INSERT INTO runtime VALUES (1,1,1,1700000000000,NULL,'00000000000000000000000000000000',X'0000000000000000000000000000000000000000000000000000000000000000',11);
+INSERT INTO runtime VALUES (1,1,1,1700000000000,NULL,'00000000000000000000000000000000',X'0000000000000000000000000000000000000000000000000000000000000000',11,-1);
 INSERT INTO scope VALUES (1,'{"w":"1"}',10,'token-m3',2);
 INSERT INTO scope VALUES (2,'{"w":"植物"}',11,'token-f1',0);
 INSERT INTO entity VALUES (1,1,'note','plain',2,1,'p2',2,0,0,'["p1"]',1700000000000,'{"n":2,"text":"A fern, watered"}');

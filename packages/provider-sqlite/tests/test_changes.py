@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from patchouli.provider import (
     CausalToken,
     Committed,
+    CompactionPlan,
     Consistency,
     Cursor,
     Reading,
@@ -261,7 +262,7 @@ class ClockAt:
         return 0.0
 
 
-async def test_a_checkpoint_prunes_first_and_the_index_keeps_up(
+async def test_compaction_removes_old_changes_and_the_index_keeps_up(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     provider = SqliteProvider(tmp_path / "db", clock=clock, limits=SqliteLimits(prune_step=3))
@@ -270,12 +271,10 @@ async def test_a_checkpoint_prunes_first_and_the_index_keeps_up(
     )
     for number in range(10):
         await provider.commit(create(entity(f"e{number}"), f"v{number}"))
-    store = provider._store
-    assert store is not None
-    assert store.index.wait_until_caught_up(5)
     clock.now_unix_ms += 60_001
 
-    await provider.checkpoint()
+    while (await provider.compact(CompactionPlan(limit=100))).is_more_due:
+        pass
 
     page = await provider.read_changes(changes())
     found = await provider.read(read(entity("e9")))
@@ -319,9 +318,10 @@ async def test_a_retention_without_end_prunes_nothing(tmp_path: Path, clock: Man
     )
     await provider.commit(create(entity("a"), "v1", recorded_at_unix_ms=0))
 
-    await provider.checkpoint()
+    step = await provider.compact(CompactionPlan(limit=100))
 
     page = await provider.read_changes(changes())
+    assert not step.is_more_due
     assert len(page.changes) == 1
     await provider.shutdown()
 

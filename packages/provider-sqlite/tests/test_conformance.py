@@ -9,6 +9,7 @@ from patchouli.provider_conformance import (
     CancellationConformance,
     CausalConformance,
     ChangesConformance,
+    CompactionConformance,
     DeadlineConformance,
     DivergenceConformance,
     DriftConformance,
@@ -67,6 +68,9 @@ class TestCausality(OnSqlite, CausalConformance): ...
 
 
 class TestChanges(OnSqlite, ChangesConformance): ...
+
+
+class TestCompaction(OnSqlite, CompactionConformance): ...
 
 
 class TestDeadlines(OnSqlite, DeadlineConformance): ...

@@ -87,7 +87,7 @@ REFUSED = {
     "a frontier without a token": "UPDATE scope SET frontier = 5",
     "a horizon beyond the frontier": "UPDATE scope SET pruned_through = 9",
     "a scope that is an array": "INSERT INTO scope (text) VALUES ('[]')",
-    "a second run": "INSERT INTO runtime VALUES (2, 1, 0, NULL, NULL, 'i', zeroblob(32), 0)",
+    "a second run": "INSERT INTO runtime VALUES (2, 1, 0, NULL, NULL, 'i', zeroblob(32), 0, -1)",
     "a short secret": "UPDATE runtime SET secret = zeroblob(31)",
     "a unit that expires before it opens": """
         INSERT INTO work_unit (identity, scope_id, policy, state, opened_at, expires_at,

@@ -1,4 +1,4 @@
-"""The thread that keeps the store small: it empties the write-ahead log and prunes the change log.
+"""The thread that keeps the store small: it empties the write-ahead log and removes what is old.
 
 *The write-ahead log.* Moving its pages into the database takes a sync of the database, which no
 commit should wait for. So a second connection moves them while the writer goes on, each time that
@@ -8,8 +8,9 @@ short rest is left, the writer moves that rest between two groups, and its next 
 log anew. Should the thread not keep up, or a reader pin the log for long, the writer tries it again
 at every further `soft` pages past `hard`: it pays with time for a log that does not grow.
 
-*The change log.* Changes past their retention are removed in small steps on the writer's thread,
-with pauses between them that are longer than the steps.
+*What is old.* What is past its retention is removed in small steps on the writer's thread, with
+pauses between them that are longer than the steps (`retention.py`). Which superseded versions can
+go is found out here, on the thread's own connection.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 REST_PAGES: Final = 200  # that the writer moves itself: a few milliseconds, most of them the sync
 PASSES: Final = 4  # to get down to the rest; each one has less to do than the one before
 PAUSE_PER_STEP: Final = 4.0  # times the duration of a step that commits are left alone after it
+REST_PER_PASS: Final = 100.0  # times the duration of a pass over old versions until the next one
 
 
 class LogLength:
@@ -66,7 +68,8 @@ class LogLength:
 class Housekeeper:
     """The thread, from `start` to `stop`.
 
-    `prune_step` runs on the writer's thread and returns whether more is to be removed.
+    `prune_step` runs on the writer's thread, `fold_step` on this one with its connection; each
+    returns whether more is to be removed.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Housekeeper:
         connect: Callable[[], Connection],
         move_rest: Callable[[], None],
         prune_step: Callable[[], bool],
+        fold_step: Callable[[Connection], bool],
     ) -> None:
         self._limits = limits
         self._writer = writer
@@ -85,6 +89,8 @@ class Housekeeper:
         self._connect = connect
         self._move_rest = move_rest
         self._prune_step = prune_step
+        self._fold_step = fold_step
+        self._fold_at = 0.0  # when the next pass over old versions may begin
         self._condition = threading.Condition()
         self._is_called = False
         self._is_stopping = False
@@ -120,7 +126,8 @@ class Housekeeper:
                 try:
                     connection = connection or self._connect()
                     self._shorten_log(connection)
-                    self._prune()
+                    self._remove(lambda: self._writer.run(self._prune_step))
+                    self._fold(connection)
                 except (apsw.Error, ProviderError):
                     # The disk refuses or the writer has ended. Commits meet the same and say so;
                     # here the work is left for the next time.
@@ -141,11 +148,20 @@ class Housekeeper:
                 break
         self._writer.run(self._move_rest)
 
-    def _prune(self) -> None:
+    def _fold(self, connection: Connection) -> None:
+        started = time.monotonic()
+        if started < self._fold_at:
+            return
+        self._remove(lambda: self._fold_step(connection))
+        ended = time.monotonic()
+        rest = REST_PER_PASS * (ended - started)
+        self._fold_at = ended + max(self._limits.history_interval_seconds, rest)
+
+    def _remove(self, step: Callable[[], bool]) -> None:
         has_more = True
         while has_more and not self._is_stopping:
             started = time.monotonic()
-            has_more = self._writer.run(self._prune_step)
+            has_more = step()
             if has_more:
                 self._pause(PAUSE_PER_STEP * (time.monotonic() - started))
 

@@ -56,8 +56,8 @@ PUBLISH: Final = "UPDATE idempotency SET unit_id = NULL WHERE unit_id = ?"
 FORGET: Final = "DELETE FROM idempotency WHERE unit_id = ?"
 PURGE: Final = """
 DELETE FROM idempotency WHERE record_id IN (
-    SELECT record_id FROM idempotency WHERE expires_at <= ? AND unit_id IS NULL
-    ORDER BY expires_at LIMIT ?)
+    SELECT record_id FROM idempotency INDEXED BY idempotency_expiry
+    WHERE expires_at <= ? AND unit_id IS NULL ORDER BY expires_at LIMIT ?)
 """
 
 
@@ -130,9 +130,9 @@ def forget_records(connection: Connection, unit_id: int) -> None:
     connection.execute(FORGET, (unit_id,))
 
 
-def purge(connection: Connection, *, expired_before_unix_ms: int, limit: int) -> int:
+def purge(connection: Connection, *, ended_by_unix_ms: int, limit: int) -> int:
     """Remove at most `limit` published records that ended by then; return how many."""
-    connection.execute(PURGE, (expired_before_unix_ms, limit))
+    connection.execute(PURGE, (ended_by_unix_ms, limit))
     return connection.changes()
 
 

@@ -24,8 +24,11 @@ class SqliteLimits:
         the commits.
     log_pages_turn: Length at which the log is begun anew, as soon as only a short rest is left.
     log_pages_hard: Length at which commits wait until it was moved.
-    prune_interval_seconds: Time between two looks for changes past their retention.
-    prune_step: Changes removed at once, so that commits wait no longer than a few milliseconds.
+    prune_interval_seconds: Time between two looks for what is past its retention: work units,
+        changes, idempotency records.
+    history_interval_seconds: Least time between two passes over superseded versions past theirs.
+    prune_step: Things removed at once; fewer where they take longer than the next bound.
+    step_milliseconds: Time that commits wait for a step of the removal.
     """
 
     waiting_commits: int = 4096
@@ -42,4 +45,6 @@ class SqliteLimits:
     log_pages_turn: int = 8_000
     log_pages_hard: int = 16_000
     prune_interval_seconds: float = 10.0
-    prune_step: int = 200
+    history_interval_seconds: float = 60.0
+    prune_step: int = 1000
+    step_milliseconds: float = 2.5

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
         Clock,
         Commit,
         CommitOutcome,
+        Compaction,
+        CompactionPlan,
         Cursor,
         Publish,
         PublishOutcome,
@@ -258,6 +260,21 @@ class SqliteProvider(Provider):
             "read_references",
             lambda connection: references.read_references(connection, plan),
         )
+
+    async def compact(self, plan: CompactionPlan) -> Compaction:
+        """Remove some of what is past its retention, looked for beside the writer.
+
+        Raises:
+            MisuseError: The limit is below 1.
+        """
+        store = self._require("compact")
+        if plan.limit < 1:
+            raise MisuseError(KIND, "compact", "the limit is below 1")
+        with self._admission:
+            try:
+                return await store.compact(plan)
+            except _SQL_FAILURES as error:
+                raise translate(error, "compact") from error
 
     async def checkpoint(self) -> None:
         """Move the write-ahead log into the database and sync it.

@@ -21,19 +21,21 @@ FORMAT_VERSION: Final = 1  # PRAGMA user_version; every step up is a function in
 
 RUNTIME: Final = """
 CREATE TABLE runtime (
-    singleton    INTEGER PRIMARY KEY CHECK (singleton = 1),
-    generation   INTEGER NOT NULL CHECK (generation >= 0),
-    running      INTEGER NOT NULL CHECK (running IN (0, 1)),
-    started_at   INTEGER,
-    stopped_at   INTEGER,
-    incarnation  TEXT NOT NULL CHECK (incarnation <> ''),
-    secret       BLOB NOT NULL CHECK (length(secret) = 32),
-    last_cursor  INTEGER NOT NULL CHECK (last_cursor >= 0)
+    singleton      INTEGER PRIMARY KEY CHECK (singleton = 1),
+    generation     INTEGER NOT NULL CHECK (generation >= 0),
+    running        INTEGER NOT NULL CHECK (running IN (0, 1)),
+    started_at     INTEGER,
+    stopped_at     INTEGER,
+    incarnation    TEXT NOT NULL CHECK (incarnation <> ''),
+    secret         BLOB NOT NULL CHECK (length(secret) = 32),
+    last_cursor    INTEGER NOT NULL CHECK (last_cursor >= 0),
+    folded_before  INTEGER NOT NULL DEFAULT -1
 ) STRICT
 """
 
 # `last_cursor` is brought up to date when changes are pruned: no cursor up to it is given out again
-# even if the change that had it is gone.
+# even if the change that had it is gone. `folded_before` is the latest horizon of history behind
+# which a version was removed; where it is -1, every parent of a version is still there.
 
 SCOPE: Final = """
 CREATE TABLE scope (
@@ -95,6 +97,10 @@ CREATE TABLE version (
 
 # The rows of an entity that are current, and those that were at some cursor, however many it had.
 VERSION_FATE: Final = "CREATE INDEX version_fate ON version (entity_id, superseded_cursor)"
+# For compaction: what is past the horizon, the oldest first.
+VERSION_AGE: Final = """
+CREATE INDEX version_age ON version (superseded_at, entity_id) WHERE superseded_at IS NOT NULL
+"""
 
 # `hidden` is the publication of an entity that its work unit created and deleted: it has a cursor
 # and names it with its token, and nobody is shown it as a change.
@@ -170,6 +176,9 @@ CREATE TABLE work_unit (
 """
 WORK_UNIT_EXPIRY: Final = """
 CREATE INDEX work_unit_expiry ON work_unit (expires_at) WHERE state IN ('open', 'sealed')
+"""
+WORK_UNIT_END: Final = """
+CREATE INDEX work_unit_end ON work_unit (closed_at) WHERE closed_at IS NOT NULL
 """
 
 # An entity that a unit mutated, with what its last mutation left: the heads, and what its change
@@ -279,6 +288,7 @@ STATEMENTS: Final = (
     ENTITY,
     VERSION,
     VERSION_FATE,
+    VERSION_AGE,
     CHANGE,
     CHANGE_SCOPE,
     CHANGE_AGE,
@@ -286,6 +296,7 @@ STATEMENTS: Final = (
     SESSION,
     WORK_UNIT,
     WORK_UNIT_EXPIRY,
+    WORK_UNIT_END,
     WORK_UNIT_ENTITY,
     WORK_UNIT_VERSION,
     WORK_UNIT_NAMES,

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import apsw
 from patchouli.provider import (
     INTEGER_MAX,
+    Compaction,
     ProviderError,
     UnavailableError,
     sync_directory,
 )
-from patchouli.provider_sqlite.changes import prune
 from patchouli.provider_sqlite.commits import Ledger
 from patchouli.provider_sqlite.connection import (
     Connection,
@@ -37,22 +37,25 @@ from patchouli.provider_sqlite.index import Index
 from patchouli.provider_sqlite.lifecycle import Chance, read_last_cursor, start_run, stop_run
 from patchouli.provider_sqlite.migrations import require_ours
 from patchouli.provider_sqlite.ownership import Ownership, Witness
-from patchouli.provider_sqlite.units import SWEPT_AT_ONCE, oldest_baseline, sweep
+from patchouli.provider_sqlite.retention import RECORD_GRACE_MS, Compactor
+from patchouli.provider_sqlite.units import sweep
 from patchouli.provider_sqlite.wakeups import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from patchouli.provider import Clock, Commit, Retention, RuntimeGeneration
+    from patchouli.provider import Clock, Commit, CompactionPlan, Retention, RuntimeGeneration
     from patchouli.provider_sqlite.commits import Result
     from patchouli.provider_sqlite.group import Work
     from patchouli.provider_sqlite.index_limits import IndexLimits
     from patchouli.provider_sqlite.limits import SqliteLimits
+    from patchouli.provider_sqlite.retention import Folding, Freed
 
 T = TypeVar("T")
 
 CHECKPOINT_ATTEMPTS: Final = 110  # about five seconds
 CHECKPOINT_PAUSE_SECONDS: Final = 0.05
+INDEX_PATIENCE_SECONDS: Final = 5.0  # an index that takes longer keeps its changes for now
 
 
 class Store:
@@ -72,6 +75,8 @@ class Store:
         self._clock = clock
         self._limits = limits
         self._disk = disk
+        self._compactor: Compactor | None = None
+        self._ledger: Ledger | None = None
         self._write: Connection | None = None
         self._inline: Connection | None = None
         self.run: RuntimeGeneration | None = None
@@ -86,6 +91,7 @@ class Store:
             connect=lambda: open_housekeeper(ownership.path, disk=disk),
             move_rest=self._move_log,
             prune_step=self._prune_step,
+            fold_step=self._fold_step,
         )
         self.index = Index(ownership.path, limits=index_limits, disk=disk)
         self._has_begun = False
@@ -105,7 +111,7 @@ class Store:
     async def open(self, chance: Chance, retention: Retention) -> RuntimeGeneration:
         """Start a run. If that fails, everything is closed again and the database as it was."""
         try:
-            self._retention = retention
+            self._compactor = Compactor(retention, clock=self._clock, limits=self._limits)
             await self._on_writer("initialize", self._prepare)
             self._inline = self._connect()
             # The loop must not wait for a foreign program; such a read goes to a reader thread.
@@ -122,13 +128,43 @@ class Store:
         self._has_begun = True
         return self.run
 
+    async def compact(self, plan: CompactionPlan) -> Compaction:
+        """Take one step of the removal of what is past its retention."""
+        compactor = self._require_compactor()
+        await self._index_what_is_due(compactor)
+        remove_aged = partial(self._remove_aged, limit=plan.limit)
+        freed = await self._on_writer("compact", remove_aged)
+        versions, has_more, room = 0, freed.has_more, plan.limit - freed.total
+        if room and not has_more:
+            folding, has_more = await self.readers.run(compactor.find, operation="compact")
+            if folding is not None:
+                remove = partial(self._remove_versions, folding, room)
+                versions = await self._on_writer("compact", remove)
+        due = None
+        if plan.with_due:
+            due = await self.readers.run(compactor.count_due, operation="compact")
+        return Compaction(
+            changes=freed.changes,
+            idempotency_records=freed.records,
+            units=freed.units,
+            versions=versions,
+            is_more_due=has_more,
+            due=due,
+        )
+
+    async def _index_what_is_due(self, compactor: Compactor) -> None:
+        """Let the index come to the last change if some that it has not seen are due to go."""
+        watermark = self.index.watermark
+        if watermark is not None and compactor.has_aged_beyond(self.inline, watermark):
+            await asyncio.to_thread(self.index.wait_until_caught_up, INDEX_PATIENCE_SECONDS)
+
     async def checkpoint(self) -> None:
-        """Move the whole write-ahead log into the database and sync it.
+        """Expire overdue work units, move the whole write-ahead log into the database and sync it.
 
         Raises:
             UnavailableError: A reader or another program kept it from being complete.
         """
-        while await self._on_writer("checkpoint", self._prune_step):
+        while await self._on_writer("checkpoint", self._sweep):
             pass
         for attempt in range(CHECKPOINT_ATTEMPTS):
             if await self._on_writer("checkpoint", self._checkpoint):
@@ -202,6 +238,17 @@ class Store:
     async def _on_writer(self, operation: str, step: Callable[[], T]) -> T:
         return await self.writer.call(partial(self._translated, operation, step))
 
+    def _fold_step(self, connection: Connection) -> bool:
+        """Find versions that can go and have the writer remove some; on the housekeeper's thread.
+
+        Returns whether there is more.
+        """
+        folding, has_more = self._require_compactor().find(connection)
+        if folding is not None:
+            limit = self._limits.prune_step
+            self.writer.run(partial(self._remove_versions, folding, limit))
+        return has_more
+
     def _connect(self) -> Connection:
         limits = self._limits
         return open_reader(
@@ -255,7 +302,7 @@ class Store:
             chance=chance,
             now_unix_ms=self._clock.unix_ms(),
         )
-        ledger = Ledger(connection, self._clock)
+        ledger = self._ledger = Ledger(connection, self._clock)
         self._write_witness(run, ledger.last_cursor)
         connection.set_wal_hook(self._log.note)
         self.writer.serve(partial(self._publish, ledger))
@@ -280,24 +327,33 @@ class Store:
         with contextlib.suppress(apsw.Error):
             self._require_write().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
-    def _prune_step(self) -> bool:
-        """Expire some overdue units and remove some old changes; return whether there are more.
+    def _remove_aged(self, *, limit: int, grace_ms: int = 0) -> Freed:
+        """Expire some overdue units and remove some of what is past its age.
 
-        What the index has not seen yet stays, because it follows the change log, and so does what
-        came after the baseline of an open unit, whose retrievals look up what changed since.
+        Changes that the index has not seen yet stay, because it follows the log. A work unit keeps
+        none (`Provider.compact`): a retrieval in one that is older looks through its scope instead.
         """
-        connection, now = self._require_write(), self._clock.unix_ms()
-        swept = sweep(connection, now_unix_ms=now)
-        kept = (self.index.watermark, oldest_baseline(connection))
-        through = min((cursor for cursor in kept if cursor is not None), default=INTEGER_MAX)
-        kept_since = now - self._retention.changes_seconds * 1000
-        removed = prune(
-            connection,
-            recorded_before_unix_ms=max(0, kept_since),
-            through=through,
-            limit=self._limits.prune_step,
+        connection, watermark = self._require_write(), self.index.watermark
+        through = INTEGER_MAX if watermark is None else watermark
+        return self._require_compactor().remove_aged(
+            connection, through=through, limit=limit, grace_ms=grace_ms
         )
-        return removed == self._limits.prune_step or swept == SWEPT_AT_ONCE
+
+    def _sweep(self) -> bool:
+        """Expire some overdue units; return whether there may be more."""
+        return sweep(self._require_write(), now_unix_ms=self._clock.unix_ms()) > 0
+
+    def _prune_step(self) -> bool:
+        """Take a step of what goes by itself; return whether there is more."""
+        freed = self._remove_aged(limit=self._limits.prune_step, grace_ms=RECORD_GRACE_MS)
+        return freed.has_more
+
+    def _remove_versions(self, folding: Folding, limit: int) -> int:
+        """Remove some of the versions that nothing needs, and remember their names for a while."""
+        removed = self._require_compactor().remove(self._require_write(), folding, limit=limit)
+        if self._ledger is not None:
+            self._ledger.note_removed(removed)
+        return len(removed)
 
     def _checkpoint(self) -> bool:
         """Move the whole log and sync the database; return False if somebody is in the way now.
@@ -344,6 +400,11 @@ class Store:
         )
         with contextlib.suppress(OSError):
             self._ownership.write_witness(witness)
+
+    def _require_compactor(self) -> Compactor:
+        if self._compactor is None:
+            raise UnavailableError(KIND, "compact", "the store has not started")
+        return self._compactor
 
     def _require_write(self) -> Connection:
         if self._write is None:

@@ -5,15 +5,29 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import apsw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Generator
 
     from patchouli.provider_sqlite.provider import SqliteProvider
     from patchouli.provider_sqlite.testing.faultvfs import ForgetfulDisk
+
+HOP = "call_soon_threadsafe"  # how a thread reaches the loop
+
+
+class Traced(Protocol):
+    """The face of `apsw.Connection` that counts; its stub leaves what is traced unknown."""
+
+    def trace_v2(self, mask: int, callback: Callable[[dict[str, Any]], None] | None) -> None:
+        """Call `callback` with what the statements do."""
+        ...
+
+    def cache_stats(self) -> dict[str, int]:
+        """Return how the cache of statements did."""
+        ...
 
 
 @dataclass
@@ -40,14 +54,15 @@ class Watched:
     def __init__(self, provider: SqliteProvider, disk: ForgetfulDisk) -> None:
         self.provider = provider
         self._disk = disk
-        store = provider._store
+        # What is counted lies within.
+        store = provider._store  # pyright: ignore[reportPrivateUsage]
         if store is None:
             raise AssertionError("the provider runs")
-        connections = [store._write, store._inline]
-        self.connections = cast("list[apsw.Connection]", connections)
+        within = (store._write, store._inline)  # pyright: ignore[reportPrivateUsage]
+        self.connections = [cast("Traced", connection) for connection in within]
 
     @contextmanager
-    def counted(self) -> Iterator[Cost]:
+    def counted(self) -> Generator[Cost]:
         """Count what happens inside, and what it leads to until then."""
         cost = Cost()
 
@@ -59,7 +74,7 @@ class Watched:
                 cost.steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
         loop = asyncio.get_running_loop()
-        hop = loop.call_soon_threadsafe
+        hop: Callable[..., asyncio.Handle] = getattr(loop, HOP)
 
         # Any: passed on as it comes.
         def counted_hop(*args: Any, **options: Any) -> asyncio.Handle:
@@ -69,11 +84,11 @@ class Watched:
         for connection in self.connections:
             connection.trace_v2(apsw.SQLITE_TRACE_STMT | apsw.SQLITE_TRACE_PROFILE, note)
         self._disk.calls.clear()
-        loop.call_soon_threadsafe = counted_hop
+        setattr(loop, HOP, counted_hop)
         try:
             yield cost
         finally:
-            loop.call_soon_threadsafe = hop
+            delattr(loop, HOP)
             for connection in self.connections:
                 connection.trace_v2(0, None)
         cost.syncs = sum(
