@@ -69,10 +69,6 @@ OVERDUE: Final = """
 SELECT unit_id FROM work_unit INDEXED BY work_unit_expiry
 WHERE state IN ('open', 'sealed') AND expires_at <= ? ORDER BY expires_at LIMIT ?
 """
-OLDEST_BASELINE: Final = """
-SELECT min(baseline_cursor) FROM work_unit INDEXED BY work_unit_expiry
-WHERE state IN ('open', 'sealed')
-"""
 SEALED: Final = """
 SELECT u.identity, s.text, u.policy, u.expires_at
 FROM work_unit u INDEXED BY work_unit_expiry CROSS JOIN scope s ON s.scope_id = u.scope_id
@@ -81,7 +77,7 @@ WHERE u.state IN ('open', 'sealed') AND u.state = 'sealed' ORDER BY u.identity
 
 ABSENT: Final = 0  # the number of a unit or scope that has no row yet
 NOWHERE: Final = Frontier(0, None)
-SWEPT_AT_ONCE: Final = 16  # overdue units; what they hold is removed in the same transaction
+SWEPT_AT_ONCE: Final = 4  # overdue units; what they hold is removed in the same transaction
 
 UnitRow = tuple[int, int, str, str, str, int, int, str | None, str | None, str | None]
 
@@ -293,11 +289,6 @@ def sweep(connection: Connection, *, now_unix_ms: int, limit: int = SWEPT_AT_ONC
             connection.execute("ROLLBACK")
         raise
     return swept
-
-
-def oldest_baseline(connection: Connection) -> int | None:
-    """Return the least baseline of all unfinished units, None if there are none."""
-    return connection.execute(OLDEST_BASELINE).get
 
 
 def read_sealed(connection: Connection) -> tuple[SealedUnit, ...]:
