@@ -32,6 +32,7 @@ from patchouli.protocol import (
 from patchouli.server.testing import (
     Peer,
     Served,
+    beginning,
     memo,
     params,
     ref,
@@ -513,26 +514,7 @@ async def test_a_page_ends_at_its_bound_and_the_next_one_goes_on(peer: Peer) -> 
     assert found == [f"m-{number}" for number in range(6)]
 
 
-UPLOAD: dict[str, Any] = {
-    "media_type": "text/plain",
-    "name": None,
-    "expected_byte_length": None,
-    "expected_digest": None,
-    "metadata": {
-        "core": {
-            "schema": "patchouli.artifact@1",
-            "scope": {},
-            "origin": {},
-            "time": {
-                "observed_at": "2031-03-02T09:20:00Z",
-                "ingested_at": "2031-03-02T09:20:03Z",
-            },
-            "lifecycle": {"status": "active"},
-            "provenance": [],
-        },
-        "extensions": {},
-    },
-}
+UPLOAD = beginning(media_type="text/plain")
 
 
 @pytest.mark.scenario(18)

@@ -219,7 +219,8 @@ class _Pipe:
         self._file = os.open(self._endpoint, os.O_RDWR | getattr(os, "O_BINARY", 0))
 
     def send(self, data: bytes) -> None:
-        os.write(self._file, data)
+        while data:
+            data = data[os.write(self._file, data) :]
 
     def receive(self) -> bytes:
         return os.read(self._file, _RECEIVED_BYTES)

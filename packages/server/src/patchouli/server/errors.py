@@ -96,7 +96,11 @@ WIRE: Mapping[type[Exception], _Row] = {
     StoreDeadlineExceededError: lambda _: RpcError(
         ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the store accepted the request"
     ),
-    UnavailableError: _store("the store is not available now", is_retryable=True),
+    UnavailableError: _store(
+        "the store cannot take the request now: too much waits for it, it stops, or it is out of "
+        "reach; nothing was kept",
+        is_retryable=True,
+    ),
     OutcomeUnknownError: _store(
         "the answer of the store was lost; the request may or may not have been accepted",
         is_retryable=True,
