@@ -16,7 +16,9 @@ from patchouli.provider import (
     Committed,
     Cursor,
     DeadlineExceededError,
+    IdentityTaken,
     MisuseError,
+    Replayed,
     ScopeText,
     UnavailableError,
     VersionId,
@@ -27,9 +29,11 @@ from patchouli.provider_conformance.builders import (
     OTHER_SCOPE,
     ManualClock,
     commit,
+    control,
     create,
     delete,
     entity,
+    record,
     tombstone,
     update,
     version,
@@ -76,6 +80,65 @@ class RunningClock(ManualClock):
     def unix_ms(self) -> int:
         self.now_unix_ms += 1
         return self.now_unix_ms
+
+
+def test_equal_identities_in_one_group_are_one_mutation(
+    connection: Connection, ledger: Ledger
+) -> None:
+    def once(name: str, request: str = '"request"', **members: Any) -> Commit:
+        known = record(control("once"), request, result_json=f'"{name}"')
+        return create(entity(name), name, idempotency=known, **members)
+
+    conflicted = [version("c1"), version("c2")]
+    several = commit(entity("c"), *conflicted, idempotency=record(control("twice")))
+    again = create(entity("d"), "d", idempotency=record(control("twice")))
+
+    results = ledger.publish(
+        [several, once("a"), once("b"), again, once("z", '"other"'), create(B, "b")]
+    )
+
+    assert results == [
+        Committed(cursor=Cursor(2)),
+        Committed(cursor=Cursor(1)),
+        Replayed(result_json='"a"'),
+        Replayed(result_json='"result"'),
+        IdentityTaken(),
+        Committed(cursor=Cursor(3)),
+    ]
+    assert [heads_of(connection, name) for name in "abcdz"] == [["a"], ["b"], ["c1", "c2"], [], []]
+
+
+def test_a_replay_of_what_came_too_late_is_no_replay(connection: Connection) -> None:
+    clock = RunningClock()
+    ledger = Ledger(connection, clock)
+    known = record(control("once"), result_json='"first"')
+    # The first one is in time when it is written and late before COMMIT.
+    tight = create(A, "a1", idempotency=known, deadline_unix_ms=clock.now_unix_ms + 3)
+
+    results = ledger.publish([tight, create(B, "b1", idempotency=known)])
+
+    assert kinds(results) == ["DeadlineExceededError", "Committed"]
+    assert heads_of(connection, "a") == []
+
+
+def test_a_failed_group_leaves_no_record_and_no_session(
+    connection: Connection, ledger: Ledger
+) -> None:
+    ledger.publish([create(A, "a1")])
+    bad = create(
+        B,
+        "b1",
+        causal_token=CausalToken("token-a1"),
+        idempotency=record(control("bad")),
+        write_sessions=(control("bad"),),
+    )
+    good = create(C, "c1", idempotency=record(control("good")), write_sessions=(control("good"),))
+
+    results = ledger.publish([bad, good])
+
+    assert kinds(results) == ["MisuseError", "Committed"]
+    assert connection.execute("SELECT identity FROM idempotency").get == control("good")
+    assert connection.execute("SELECT key, write_cursor FROM session").get == (control("good"), 2)
 
 
 def kinds(results: Sequence[object]) -> list[str]:
@@ -297,6 +360,31 @@ subsets = st.lists(st.sampled_from(NAMES), max_size=2, unique=True)
 
 
 @st.composite
+def within_control(draw: st.DrawFn, made: Commit) -> Commit:
+    """Return `made` with a token of its own, perhaps under an identity and in sessions."""
+    sessions = draw(st.lists(st.sampled_from(["s1", "s2"]), max_size=2, unique=True))
+    made = replace(
+        made,
+        causal_token=CausalToken(draw(st.uuids(version=4)).hex),
+        write_sessions=tuple(control(name, scope=made.key.scope) for name in sessions),
+    )
+    identity = draw(st.sampled_from([None, None, "i1", "i2"]))
+    if identity is None:
+        return made
+    asked_at = draw(st.sampled_from([NOW, NOW + 5]))
+    return replace(
+        made,
+        idempotency=record(
+            control(identity),
+            draw(st.sampled_from(['"first"', '"first"', '"second"'])),
+            result_json=f'"{made.causal_token}"',
+            now_unix_ms=asked_at,
+            expires_at_unix_ms=asked_at + draw(st.sampled_from([3, 10])),
+        ),
+    )
+
+
+@st.composite
 def commits(draw: st.DrawFn) -> Commit:
     new = [
         draw(st.sampled_from([version, tombstone]))(name, parents=draw(subsets))
@@ -309,7 +397,7 @@ def commits(draw: st.DrawFn) -> Commit:
         heads=draw(st.one_of(st.none(), st.lists(st.sampled_from(NAMES), max_size=2))),
         deadline_unix_ms=draw(st.sampled_from([None, None, None, NOW, NOW + 1])),
     )
-    return replace(made, causal_token=CausalToken(draw(st.uuids(version=4)).hex))
+    return draw(within_control(made))
 
 
 @st.composite
@@ -318,7 +406,7 @@ def plain_commits(draw: st.DrawFn) -> Commit:
     present = draw(st.sampled_from([None, *NAMES]))
     name = draw(st.sampled_from(NAMES))
     made = create(key, name) if present is None else update(key, present, name)
-    return replace(made, causal_token=CausalToken(draw(st.uuids(version=4)).hex))
+    return draw(within_control(made))
 
 
 # What the tables say, with tokens in the place of cursors and keys in the place of row numbers.
@@ -339,6 +427,12 @@ STORY = {
         SELECT s.text, e.type, e.id, kind, heads, token, event_meta, c.recorded_at
         FROM change c JOIN entity e USING (entity_id) JOIN scope s ON s.scope_id = c.scope_id
         ORDER BY s.text, e.type, e.id, cursor""",
+    "records": """
+        SELECT identity, request, result, expires_at, unit_id FROM idempotency ORDER BY 1""",
+    # The frontier of a session is one of its scope, of which the order in a group is free.
+    "sessions": """
+        SELECT s.text, key, read_cursor, write_cursor > 0 FROM session JOIN scope s USING (scope_id)
+        ORDER BY 1, 2""",
 }
 
 
