@@ -12,6 +12,8 @@ from patchouli.provider_conformance.builders import (
     commit,
     create,
     entity,
+    staging,
+    unit,
     update,
     version,
 )
@@ -21,6 +23,7 @@ from patchouli.provider_sqlite.connection import Disk, open_writer, use_wal
 from patchouli.provider_sqlite.lifecycle import Chance, start_run
 from patchouli.provider_sqlite.testing import check_truth
 from patchouli.provider_sqlite.testing.invariants import VIOLATIONS
+from patchouli.provider_sqlite.units_staging import Stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +33,7 @@ BREAKS = {
         "UPDATE entity SET head_count = 3 WHERE head_count = 2"
     ),
     "a version is stored once": """
-        INSERT INTO version SELECT NULL, entity_id, version, NULL, published_cursor, ordinal,
+        INSERT INTO version SELECT NULL, entity_id, version, published_cursor, ordinal,
             published_cursor, 1, state, parents, recorded_at, value FROM entity
         WHERE head_count = 1""",
     "the change at which an entity changed last names its heads": (
@@ -52,6 +55,27 @@ BREAKS = {
     "the parents of a version are versions of its entity": (
         "UPDATE entity SET parents = '[\"nobody\"]' WHERE parents IS NOT NULL"
     ),
+    "a finished work unit has left nothing but its name": (
+        "UPDATE work_unit SET state = 'expired' WHERE state = 'open'"
+    ),
+    "the baseline of a work unit is a position of its scope": (
+        "UPDATE work_unit SET baseline_cursor = 999"
+    ),
+    "a work unit has a closing entity exactly when it is sealed": (
+        "UPDATE work_unit_entity SET is_closing = 0"
+    ),
+    "the heads of a staged entity are known in its work unit": (
+        "UPDATE work_unit SET baseline_cursor = 1 WHERE state = 'open'"
+    ),
+    "staged versions are counted, and the last mutation has the token of its entity": (
+        "UPDATE work_unit_entity SET token = 'other' WHERE versions = 2"
+    ),
+    "a staged token stands for no position": """
+        INSERT INTO causal_token SELECT token, 1, 1 FROM work_unit_version
+        WHERE token IS NOT NULL LIMIT 1""",
+    "a staged version is not published": (
+        "UPDATE version SET version = 's1' WHERE entity_id = 1 AND version = 'a1'"
+    ),
     "every number of a scope, an entity or a unit leads somewhere": (
         "UPDATE version SET entity_id = 777"
     ),
@@ -60,7 +84,7 @@ BREAKS = {
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A database with a pruned create, updates, a conflict and a second scope."""
+    """A database with a pruned create, updates, a conflict, and a unit in each of its states."""
     path = tmp_path / "db"
     path.touch(mode=0o600)
     connection = open_writer(path, cache_kib=2000, disk=Disk())
@@ -73,6 +97,22 @@ def path(tmp_path: Path) -> Path:
     ledger.publish([commit(b, version("b2"), expected=["b1"], heads=["b1", "b2"])])
     ledger.publish([update(a, "a2", "a3")])
     prune(connection, recorded_before_unix_ms=6, through=99, limit=9)
+    for name, is_closed in (("open", False), ("sealed", True), ("committed", True)):
+        key, base = (entity("b"), "b1") if name == "open" else (entity(name), "")
+        new = version(f"{name}2") if base else version(f"{name}1")
+        staging_ = staging(unit(name))
+        if base:
+            first = commit(a, version("s1", parents=["a3"]), expected=["a3"])
+            second = commit(a, version("s2", parents=["s1"]), expected=["s1"])
+            third = commit(key, new, expected=["b1", "b2"], heads=["b2", new.id])
+            ledger.publish([Stage(made, staging_) for made in (first, second, third)])
+            continue
+        ledger.publish([Stage(commit(key, new), staging_)])
+        if name == "sealed":
+            ledger.publish([create(key, "overtakes")])
+        if is_closed:
+            last = create(entity(f"{name}-last"), f"{name}-last")
+            ledger.publish([Stage(last, staging(unit(name), close=True))])
     connection.close()
     return path
 

@@ -75,6 +75,55 @@ VIOLATIONS: Final = {
         WHERE (SELECT folded_before FROM runtime) < 0 AND NOT EXISTS (SELECT 1 FROM known o
                           WHERE o.entity_id = k.entity_id AND o.version = p.value)
     """,
+    "a finished work unit has left nothing but its name": """
+        SELECT unit_id FROM work_unit u WHERE state IN ('committed', 'expired') AND (
+            EXISTS (SELECT 1 FROM work_unit_entity w WHERE w.unit_id = u.unit_id)
+            OR EXISTS (SELECT 1 FROM work_unit_version v WHERE v.unit_id = u.unit_id)
+            OR EXISTS (SELECT 1 FROM idempotency i WHERE i.unit_id = u.unit_id))
+    """,
+    "the baseline of a work unit is a position of its scope": """
+        SELECT unit_id FROM work_unit JOIN scope USING (scope_id) WHERE baseline_cursor > frontier
+    """,
+    "a work unit has a closing entity exactly when it is sealed": """
+        SELECT unit_id FROM work_unit u WHERE state IN ('open', 'sealed')
+        AND (state = 'sealed') <> EXISTS (
+            SELECT 1 FROM work_unit_entity w WHERE w.unit_id = u.unit_id AND w.is_closing)
+    """,
+    "the heads of a staged entity are known in its work unit": """
+        SELECT w.unit_id, h.value FROM work_unit_entity w JOIN work_unit u USING (unit_id),
+            json_each(w.heads) h
+        WHERE NOT EXISTS (
+            SELECT 1 FROM work_unit_version v
+            WHERE (v.unit_id, v.type, v.id, v.version) = (w.unit_id, w.type, w.id, h.value)
+            UNION ALL
+            SELECT 1 FROM entity e JOIN version v USING (entity_id)
+            WHERE (e.scope_id, e.type, e.id, v.version) = (u.scope_id, w.type, w.id, h.value)
+            AND v.published_cursor <= u.baseline_cursor
+            UNION ALL
+            SELECT 1 FROM entity e
+            WHERE (e.scope_id, e.type, e.id, e.version) = (u.scope_id, w.type, w.id, h.value)
+            AND e.published_cursor <= u.baseline_cursor)
+    """,
+    "staged versions are counted, and the last mutation has the token of its entity": """
+        SELECT w.unit_id, w.type, w.id FROM work_unit_entity w
+        WHERE (versions, versions - 1, versions) IS NOT (
+            SELECT count(*), max(ordinal), count(DISTINCT ordinal) FROM work_unit_version v
+            WHERE (v.unit_id, v.type, v.id) = (w.unit_id, w.type, w.id))
+        OR token IS NOT (
+            SELECT token FROM work_unit_version v
+            WHERE (v.unit_id, v.type, v.id) = (w.unit_id, w.type, w.id) AND token IS NOT NULL
+            ORDER BY ordinal DESC LIMIT 1)
+    """,
+    "a staged token stands for no position": """
+        SELECT token FROM work_unit_version JOIN change USING (token)
+        UNION ALL SELECT token FROM work_unit_version JOIN causal_token USING (token)
+    """,
+    "a staged version is not published": """
+        SELECT v.version FROM work_unit_version v JOIN work_unit u USING (unit_id)
+        JOIN entity e ON (e.scope_id, e.type, e.id) = (u.scope_id, v.type, v.id)
+        WHERE e.version = v.version OR EXISTS (
+            SELECT 1 FROM version p WHERE p.entity_id = e.entity_id AND p.version = v.version)
+    """,
     "every number of a scope, an entity or a unit leads somewhere": "PRAGMA foreign_key_check",
 }
 """Each statement finds what contradicts the sentence; parents only while all history is there."""
