@@ -1,25 +1,52 @@
 from __future__ import annotations
 
+import inspect
+
 import pytest
 from patchouli.provider import CorruptStoreError, UnavailableError
-from patchouli.server.main import _with_wait_value
+from patchouli.server.main import new_parser
 from patchouli.server.saying import failures
 from patchouli.server.settings import CommandError
 
+COMMANDS = [
+    ["init"],
+    ["serve"],
+    ["status"],
+    ["checkpoint"],
+    ["stop"],
+    ["config", "check"],
+    ["config", "show"],
+    ["artifacts", "collect"],
+    ["artifacts", "check"],
+    ["export", "knowledge", "k"],
+    ["tour"],
+]
+COMMON = {"command", "parser", "is_version_wanted"}
+
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("given", "seconds"),
     [
-        (["stop"], ["stop"]),
-        (["stop", "--wait"], ["stop", "--wait=30"]),
-        (["stop", "--wait", "--json"], ["stop", "--wait=30", "--json"]),
-        (["stop", "--wait", "5"], ["stop", "--wait", "5"]),
-        (["stop", "--wait", "0.5", "--json"], ["stop", "--wait", "0.5", "--json"]),
-        (["stop", "--wait=7"], ["stop", "--wait=7"]),
+        ([], None),
+        (["--wait"], 30.0),
+        (["--wait", "--json"], 30.0),
+        (["--wait", "5"], 5.0),
+        (["--wait", "0.5", "--json"], 0.5),
+        (["--wait=7"], 7.0),
+        (["--wait", "0"], 0.0),
     ],
 )
-def test_a_wait_without_seconds_gets_them(given: list[str], meant: list[str]) -> None:
-    assert _with_wait_value(given) == meant
+def test_a_wait_without_seconds_gets_them(given: list[str], seconds: float | None) -> None:
+    assert new_parser().parse_args(["stop", *given]).wait == seconds
+
+
+def test_every_option_of_a_command_is_one_of_its_function() -> None:
+    for words in COMMANDS:
+        given = vars(new_parser().parse_args(words))
+        command = given["command"]
+        options = {name: given[name] for name in given.keys() - COMMON}
+
+        inspect.signature(command).bind(**options)
 
 
 def test_a_failure_of_the_clean_up_is_told_behind_the_first_one() -> None:

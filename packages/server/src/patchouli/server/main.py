@@ -6,45 +6,37 @@ is JSON; that of `status`, `checkpoint` and `stop` is so too where it is no term
 what they need when they run, because most of them need little.
 """
 
-# Typer reads the annotations of commands at run time.
 # ruff: noqa: PLC0415 -- imports inside commands keep the others fast, see above
-# ruff: noqa: FBT002 -- typer makes options of parameters and calls by keyword
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, Any, Final, Optional
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-from patchouli.server.keepers import artifacts_app, export
-from patchouli.server.logs import Level
+from patchouli.server.keepers import add_keepers
+from patchouli.server.logs import LEVELS
 from patchouli.server.options import (
-    ArtifactsOption,
-    ConfigOption,
-    EndpointOption,
-    JsonOption,
-    ProvidersOption,
-    TimeoutOption,
+    PROGRAM,
+    Parser,
+    add_artifacts,
+    add_command,
+    add_config,
+    add_endpoint,
+    add_group,
+    add_json,
+    add_providers,
+    add_timeout,
+    add_wait,
 )
-from patchouli.server.saying import failures, print_json, time_text, wants_json
-from patchouli.server.settings import CommandError, EmptyOptionError, Settings, resolve
+from patchouli.server.saying import complain, failures, print_json, say, time_text, wants_json
+from patchouli.server.settings import CommandError, Settings, WrongUseError, resolve
 
-app: Final = typer.Typer(
-    name="patchouli-db",
-    help="Patchouli: a memory and knowledge hub for agent harnesses.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-config_app: Final = typer.Typer(
-    help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None
-)
-app.add_typer(config_app, name="config")
-app.add_typer(artifacts_app, name="artifacts")
-app.command()(export)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from patchouli.server.logs import Level
+    from patchouli.server.options import Group
 
 WAIT_SECONDS: Final = 30.0
 
@@ -52,71 +44,107 @@ WAIT_SECONDS: Final = 30.0
 def run() -> None:
     """Run the command that the process was started with, and exit with its code."""
     try:
-        code = app(
-            args=_with_wait_value(sys.argv[1:]), prog_name="patchouli-db", standalone_mode=False
-        )
-    except typer.TyperException as error:
-        wrong: Any = error  # its subclasses, which have a context and `show`, are private to typer
-        if wrong.ctx is None:  # else it shows the usage itself
-            sys.stderr.write("Usage: patchouli-db [OPTIONS] COMMAND [ARGS]...\n")
-        wrong.show()
-        sys.exit(error.exit_code)
-    except typer.Abort:
+        code = run_command(sys.argv[1:])
+    except KeyboardInterrupt:
         sys.exit(1)
-    except EmptyOptionError as error:
-        sys.stderr.write(f"Usage: patchouli-db [OPTIONS] COMMAND [ARGS]...\nError: {error}\n")
-        sys.exit(2)
     except CommandError as error:
-        sys.stderr.write(f"patchouli-db: {error}\n")
+        complain(f"{PROGRAM}: {error}")
         sys.exit(1)
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
 
 
-def _with_wait_value(arguments: list[str]) -> list[str]:
-    """Give a `--wait` without seconds its default, since an option has a value or has none."""
-    given: list[str] = []
-    for index, argument in enumerate(arguments):
-        follower = arguments[index + 1] if index + 1 < len(arguments) else ""
-        if argument == "--wait" and not follower.replace(".", "", 1).isdigit():
-            argument = f"--wait={WAIT_SECONDS:g}"
-        given.append(argument)
-    return given
+def run_command(arguments: Sequence[str]) -> int:
+    """Return the exit code of the command that `arguments` name.
 
-
-def _print_version(value: bool) -> None:  # noqa: FBT001 -- typer calls it so
-    if value:
+    Raises:
+        SystemExit: They are wrong, or ask for help; what there is to say was said.
+        CommandError: The command failed.
+    """
+    given = vars(new_parser().parse_args(arguments))
+    parser: Parser = given.pop("parser")
+    command = given.pop("command")
+    if given.pop("is_version_wanted"):
         from patchouli.server.version import software_version
 
-        typer.echo(f"patchouli-db {software_version()}")
-        raise typer.Exit
+        say(f"{PROGRAM} {software_version()}")
+        return 0
+    if command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        return command(**given) or 0
+    except WrongUseError as error:
+        parser.error(str(error))
 
 
-@app.callback()
-def _main(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            help="Print the version and exit.",
-        ),
-    ] = False,
-) -> None:
-    pass
+def new_parser() -> Parser:
+    """Return the parser of all commands."""
+    parser = Parser(
+        prog=PROGRAM, description="Patchouli: a memory and knowledge hub for agent harnesses."
+    )
+    parser.add_argument(
+        "--version",
+        action="store_true",
+        dest="is_version_wanted",
+        help="print the version and exit",
+    )
+    group = add_group(parser)
+    _add_home_commands(group)
+    _add_control_commands(group)
+    _add_config_commands(group)
+    add_keepers(group)
+    add_command(group, "tour", tour)
+    return parser
 
 
-@app.command()
-def init(
-    root: Annotated[
-        Optional[Path],  # noqa: UP045 -- typer reads this form
-        typer.Option("--root", metavar="PATH", help="Home to make.", show_default=False),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+def _add_home_commands(group: Group) -> None:
+    making = add_command(group, "init", init)
+    making.add_argument("--root", metavar="PATH", help="home to make")
+    add_json(making)
+    serving = add_command(group, "serve", serve)
+    add_endpoint(serving)
+    add_artifacts(serving)
+    add_providers(serving)
+    add_config(serving)
+    serving.add_argument(
+        "--node-id", metavar="NAME", help="this node in placements [default: local]"
+    )
+    serving.add_argument(
+        "--cluster-id", metavar="NAME", help="what clients are told [default: local]"
+    )
+    serving.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="least that is logged [default: info]"
+    )
+
+
+def _add_control_commands(group: Group) -> None:
+    for name, command in (("status", status), ("checkpoint", checkpoint), ("stop", stop)):
+        parser = add_command(group, name, command)
+        add_endpoint(parser)
+        if command is stop:
+            add_wait(parser, default=WAIT_SECONDS)
+        add_timeout(parser)
+        add_json(parser)
+
+
+def _add_config_commands(group: Group) -> None:
+    words = "Check and show the configuration."
+    config = add_group(group.add_parser("config", help=words.rstrip("."), description=words))
+    checking = add_command(config, "check", config_check)
+    checking.add_argument(
+        "file", metavar="FILE", nargs="?", help="policy file; without it, that of the home"
+    )
+    add_providers(checking)
+    add_json(checking)
+    showing = add_command(config, "show", config_show)
+    add_endpoint(showing)
+    add_json(showing)
+
+
+def init(*, root: str | None, as_json: bool) -> None:
     """Make a home with a default configuration.
 
     What is there already is checked and stays as it is.
@@ -135,47 +163,17 @@ def init(
             }
         )
         return
-    typer.echo(f"initialized Patchouli home: {settings.home}")
-    typer.echo(f"policy: {settings.home / 'config.json'}")
-    typer.echo(f"providers: {settings.home / 'providers.json'}")
+    say(f"initialized Patchouli home: {settings.home}")
+    say(f"policy: {settings.home / 'config.json'}")
+    say(f"providers: {settings.home / 'providers.json'}")
 
 
-@app.command()
-def serve(
-    endpoint: EndpointOption = None,
-    artifacts: ArtifactsOption = None,
-    providers: ProvidersOption = None,
-    config: ConfigOption = None,
-    node_id: Annotated[
-        Optional[str],  # noqa: UP045 -- typer reads this form
-        typer.Option("--node-id", metavar="NAME", help="This node in placements. [default: local]"),
-    ] = None,
-    cluster_id: Annotated[
-        Optional[str],  # noqa: UP045 -- typer reads this form
-        typer.Option(
-            "--cluster-id", metavar="NAME", help="What clients are told. [default: local]"
-        ),
-    ] = None,
-    log_level: Annotated[
-        Level,
-        typer.Option(
-            "--log-level", help="Least that is logged. [default: info]", show_default=False
-        ),
-    ] = "info",
-) -> None:
+def serve(*, log_level: Level, **options: str | None) -> None:
     """Run a daemon in the foreground.
 
     Without options it uses the home, and makes it if need be.
     """
-    settings = resolve(
-        os.environ,
-        endpoint=endpoint,
-        artifacts=artifacts,
-        providers=providers,
-        config=config,
-        node_id=node_id,
-        cluster_id=cluster_id,
-    )
+    settings = resolve(os.environ, **options)
     import asyncio
 
     from patchouli.server.assemble import new_event_loop, serve_daemon
@@ -185,10 +183,7 @@ def serve(
         runner.run(serve_daemon(settings, Log(log_level)))
 
 
-@app.command()
-def status(
-    endpoint: EndpointOption = None, timeout: TimeoutOption = 10.0, as_json: JsonOption = False
-) -> None:
+def status(*, endpoint: str | None, timeout: float, as_json: bool) -> None:
     """Show how a daemon is."""
     settings = resolve(os.environ, endpoint=endpoint)
     result = _call(settings, "patchouli.control.status@1", timeout)
@@ -198,35 +193,17 @@ def status(
     _print_status(settings.endpoint, result["data"])
 
 
-@app.command()
-def checkpoint(
-    endpoint: EndpointOption = None, timeout: TimeoutOption = 10.0, as_json: JsonOption = False
-) -> None:
+def checkpoint(*, endpoint: str | None, timeout: float, as_json: bool) -> None:
     """Make a daemon fold its log into its database."""
     settings = resolve(os.environ, endpoint=endpoint)
     result = _call(settings, "patchouli.control.checkpoint@1", timeout)
     if wants_json(as_json):
         print_json(result)
     else:
-        typer.echo(f"checkpoint completed: {settings.endpoint}")
+        say(f"checkpoint completed: {settings.endpoint}")
 
 
-@app.command()
-def stop(
-    endpoint: EndpointOption = None,
-    wait: Annotated[
-        Optional[float],  # noqa: UP045 -- typer reads this form
-        typer.Option(
-            "--wait",
-            metavar="[SECONDS]",
-            min=0,
-            help=f"Return when the daemon has ended. [without a number: {WAIT_SECONDS:g}]",
-            show_default=False,
-        ),
-    ] = None,
-    timeout: TimeoutOption = 10.0,
-    as_json: JsonOption = False,
-) -> None:
+def stop(*, endpoint: str | None, wait: float | None, timeout: float, as_json: bool) -> None:
     """Ask a daemon to finish its work and to end."""
     settings = resolve(os.environ, endpoint=endpoint)
     result = _call(settings, "patchouli.control.shutdown@1", timeout)
@@ -237,22 +214,12 @@ def stop(
     if wants_json(as_json):
         print_json(result)
     elif wait is None:
-        typer.echo(f"the daemon at {settings.endpoint} is stopping")
+        say(f"the daemon at {settings.endpoint} is stopping")
     else:
-        typer.echo(f"the daemon at {settings.endpoint} has stopped")
+        say(f"the daemon at {settings.endpoint} has stopped")
 
 
-@config_app.command("check")
-def config_check(
-    file: Annotated[
-        Optional[Path],  # noqa: UP045 -- typer reads this form
-        typer.Argument(
-            metavar="FILE", help="Policy file; without it, that of the home.", show_default=False
-        ),
-    ] = None,
-    providers: ProvidersOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def config_check(*, file: str | None, providers: str | None, as_json: bool) -> int:
     """Check a policy and a provider file.
 
     Nothing is opened and nothing is connected to. With FILE alone, only the policy is checked.
@@ -266,17 +233,17 @@ def config_check(
     if as_json:
         print_json(report.document())
     for line in report.lines():
-        typer.echo(line, err=True)
+        complain(line)
     if report.errors:
         if file is None and not settings.config.exists():
-            typer.echo("`patchouli-db init` makes a home with both files", err=True)
-        raise typer.Exit(1)
+            complain("`patchouli-db init` makes a home with both files")
+        return 1
     if not as_json:
-        typer.echo(f"valid: {file or settings.config}")
+        say(f"valid: {file or settings.config}")
+    return 0
 
 
-@config_app.command("show")
-def config_show(endpoint: EndpointOption = None, as_json: JsonOption = False) -> None:
+def config_show(*, endpoint: str | None, as_json: bool) -> None:
     """Show every setting and limit and its source."""
     settings = resolve(os.environ, endpoint=endpoint)
     from patchouli.server.showing import settings_document, settings_lines
@@ -285,18 +252,17 @@ def config_show(endpoint: EndpointOption = None, as_json: JsonOption = False) ->
         print_json(settings_document(settings))
         return
     for line in settings_lines(settings):
-        typer.echo(line)
+        say(line)
 
 
-@app.command()
-def tour() -> None:
+def tour() -> int:
     """See the product at work on real data.
 
     Everything happens in a private home that is removed at the end.
     """
     from patchouli.server.tour import take_tour
 
-    raise typer.Exit(take_tour())
+    return take_tour()
 
 
 def _call(settings: Settings, method: str, timeout_seconds: float) -> dict[str, Any]:
@@ -319,6 +285,6 @@ def _print_status(endpoint: str, data: dict[str, Any]) -> None:
         "started": time_text(data["started_at_unix_ms"]),
         "connections": data["active_connections"],
     }
-    typer.echo(f"Patchouli daemon at {endpoint}")
+    say(f"Patchouli daemon at {endpoint}")
     for name, value in rows.items():
-        typer.echo(f"  {name:<12} {value}")
+        say(f"  {name:<12} {value}")

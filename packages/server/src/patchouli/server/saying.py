@@ -9,7 +9,6 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import typer
 from patchouli.server.settings import CommandError
 
 if TYPE_CHECKING:
@@ -49,9 +48,21 @@ def wants_json(as_json: bool) -> bool:  # noqa: FBT001 -- the option as it is
     return as_json or not sys.stdout.isatty()
 
 
+def say(line: str) -> None:
+    """Print a line for people; a pipe that nobody reads any more is told by `BrokenPipeError`."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def complain(line: str) -> None:
+    """Print a line about what is wrong."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
 def print_json(document: object) -> None:
     """Print a document for programs."""
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    say(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def count_text(number: int, what: str) -> str:

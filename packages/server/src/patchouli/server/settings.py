@@ -39,8 +39,8 @@ class CommandError(Exception):
     """
 
 
-class EmptyOptionError(CommandError):
-    """Raised when a command was given an option with nothing in it, which is wrong use."""
+class WrongUseError(CommandError):
+    """Raised when a command was given options that say nothing, or that exclude each other."""
 
 
 def _bound(
@@ -189,7 +189,7 @@ def resolve(environ: Mapping[str, str], /, **options: str | Path | None) -> Sett
     those of the working directory.
 
     Raises:
-        EmptyOptionError: An option is empty.
+        WrongUseError: An option is empty.
         CommandError: A variable does not hold what its setting needs, or is blank.
     """
     given = {name: str(value) for name, value in options.items() if value is not None}
@@ -203,7 +203,7 @@ def resolve(environ: Mapping[str, str], /, **options: str | Path | None) -> Sett
             is_option = sources.get(name) == "option"
             wanted = f"--{name.replace('_', '-')}" if is_option else PREFIX + name.upper()
             message = f"{wanted} is empty; give it a value or leave it out"
-            raise EmptyOptionError(message) if is_option else CommandError(message)
+            raise WrongUseError(message) if is_option else CommandError(message)
     home = Path(given.get("home") or Path.home() / ".patchouli").expanduser().absolute()
     return Settings(
         home=home,
