@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import apsw
@@ -20,8 +22,9 @@ from patchouli.provider import (
     resolve,
 )
 from patchouli.provider_sqlite import index_patterns, search_candidates
+from patchouli.provider_sqlite.changes import prune
 from patchouli.provider_sqlite.index_limits import IndexLimits
-from patchouli.provider_sqlite.testing.library import SCOPE, Library, filter_of, plan_of
+from patchouli.provider_sqlite.testing.library import SCOPE, Library, filter_of, plan_of, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -221,10 +224,58 @@ def test_an_index_anywhere_answers_what_the_heads_say(
         library.close()
 
 
-def _check_pages(library: Library, plan: RetrievePlan) -> None:
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(chance=st.randoms(use_true_random=True), few=st.sampled_from((0, 2, 1000)))
+def test_a_work_unit_answers_what_its_heads_say_wherever_the_index_stands(
+    tmp_path_factory: pytest.TempPathFactory, chance: Random, few: int
+) -> None:
+    corpus = Corpus(chance)
+    library = Library(tmp_path_factory.mktemp("library") / "db", limits=SMALL)
+
+    def put(rounds: int) -> None:
+        for _ in range(rounds):
+            step, at = chance.randrange(8), chance.randint(0, 5)
+            key, values = corpus.key(), corpus.values()
+            if step == 0:
+                library.index.build_on()
+            elif step == 1:
+                library.index.catch_up()
+            elif step == 2 and key.scope in library.heads_in_unit:
+                keeps_heads = chance.random() < 0.3
+                library.stage(key, values, recorded_at=at, keeps_heads=keeps_heads)
+            else:
+                library.put(key, values, recorded_at=at)
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(search_candidates, "FEW", few)
+            put(chance.randint(0, 20))
+            for scope in SCOPES:
+                if chance.random() < 0.5:
+                    library.index_all()
+                library.open_unit(scope)
+                put(chance.randint(0, 20))
+            if chance.random() < 0.3:
+                library.index_all()
+            if chance.random() < 0.3:
+                through = chance.randint(0, library.frontier)
+                prune(library.connection, recorded_before_unix_ms=9, through=through, limit=99)
+            heads = [heads for view in library.heads_in_unit.values() for heads in view.values()]
+            active = [head.value_json for some in heads for head in some if head.value_json]
+            stored = [*map(json.loads, active), *library.values()]
+            has_index = chance.random() < 0.8
+            for _ in range(30):
+                plan = corpus.plan(stored)
+                plan = replace(plan, unit=unit_of(plan.scope))
+                _check_pages(library, plan, has_index=has_index)
+    finally:
+        library.close()
+
+
+def _check_pages(library: Library, plan: RetrievePlan, *, has_index: bool = True) -> None:
     """Walk through the pages; each holds the next expected hits and says whether more follow."""
     expected = library.expected(plan)
-    for page in library.walk(plan):
+    for page in library.walk(plan, has_index=has_index):
         assert list(page.hits) == expected[: plan.limit]
         assert page.has_more == (len(expected) > plan.limit)
         expected = expected[plan.limit :]

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from patchouli.provider import (
+    INTEGER_MAX,
     CausalToken,
     ChangeKind,
     Commit,
     Committed,
     Consistency,
+    ControlKey,
     EntityKey,
     Filter,
     Hit,
@@ -21,10 +23,13 @@ from patchouli.provider import (
     Position,
     RetrievePlan,
     ScopeText,
+    Staged,
     SystemClock,
+    UnitStaging,
     Version,
     VersionId,
     VersionState,
+    WorkUnit,
     holds,
     sort_key,
     text_score,
@@ -35,6 +40,8 @@ from patchouli.provider_sqlite.connection import Disk, open_reader, open_writer,
 from patchouli.provider_sqlite.index_limits import IndexLimits
 from patchouli.provider_sqlite.index_store import IndexStore, index_path
 from patchouli.provider_sqlite.lifecycle import Chance, start_run
+from patchouli.provider_sqlite.units import Enter
+from patchouli.provider_sqlite.units_staging import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,6 +64,7 @@ def plan_of(
     limit_bytes: int = 1 << 30,
     types: tuple[str, ...] | None = None,
     ids: frozenset[str] | None = None,
+    unit: WorkUnit | None = None,
 ) -> RetrievePlan:
     """Return the plan of a first page."""
     return RetrievePlan(
@@ -69,6 +77,18 @@ def plan_of(
         ids=ids,
         text=text,
         filters=filters,
+        unit=unit,
+    )
+
+
+def unit_of(scope: ScopeText) -> WorkUnit:
+    """Return the work unit of a scope, which never ends by itself."""
+    return WorkUnit(
+        identity=ControlKey(f"unit of {scope}"),
+        scope=scope,
+        policy_json="{}",
+        now_unix_ms=0,
+        expires_at_unix_ms=INTEGER_MAX,
     )
 
 
@@ -100,6 +120,7 @@ class Library:
         start_run(self.connection, witness=None, chance=chance, now_unix_ms=0)
         self._ledger = Ledger(self.connection, SystemClock())
         self.heads: dict[EntityKey, tuple[Version, ...]] = {}
+        self.heads_in_unit: dict[ScopeText, dict[EntityKey, tuple[Version, ...]]] = {}
         self.index = IndexStore.build(truth, self.limits, Disk())
         self.reader = self.open_reader()
         self.reader.execute("ATTACH ? AS idx", (str(index_path(truth)),))
@@ -123,29 +144,39 @@ class Library:
 
     def put_all(self, entities: Sequence[tuple[EntityKey, Sequence[Json], int]]) -> None:
         """Replace the heads of several entities, each with its time, in one transaction."""
-        commits: list[Commit] = []
-        for key, values, recorded_at in entities:
-            versions = [
-                self._version(value, recorded_at + offset) for offset, value in enumerate(values)
-            ]
-            heads = tuple(version.id for version in versions)
-            commits.append(
-                Commit(
-                    key=key,
-                    expected_heads=tuple(head.id for head in self.heads.get(key, ())),
-                    new_versions=tuple(versions),
-                    head_versions=heads,
-                    accepted=heads[0],
-                    kind=ChangeKind.UPDATED,
-                    causal_token=CausalToken(f"t-{heads[0]}"),
-                    event_meta_json="{}",
-                    recorded_at_unix_ms=recorded_at,
-                )
-            )
-            self.heads[key] = tuple(versions)
+        commits = [self._commit(self.heads, *entity) for entity in entities]
         for result in self._ledger.publish(commits):
             if not isinstance(result, Committed):
                 raise AssertionError(result)
+
+    def open_unit(self, scope: ScopeText) -> None:
+        """Open the work unit of a scope, if it is not open."""
+        self._ledger.publish([Enter(unit_of(scope), Consistency())])
+        heads = {key: heads for key, heads in self.heads.items() if key.scope == scope}
+        self.heads_in_unit.setdefault(scope, heads)
+
+    def stage(
+        self,
+        key: EntityKey,
+        values: Sequence[Json],
+        *,
+        recorded_at: int = 0,
+        keeps_heads: bool = False,
+    ) -> None:
+        """Replace the heads of an entity in the open unit of its scope, or add some to them."""
+        heads = self.heads_in_unit[key.scope]
+        before = heads.get(key, ())
+        commit = self._commit(heads, key, values, recorded_at)
+        if keeps_heads:
+            stay = tuple(head.id for head in before)
+            commit = replace(commit, head_versions=(*stay, *commit.head_versions))
+            heads[key] = (*before, *heads[key])
+        staging = UnitStaging(
+            unit=unit_of(key.scope), conflict_policy_json="{}", request_json="{}", close=False
+        )
+        (result,) = self._ledger.publish([Stage(commit, staging)])
+        if not isinstance(result, Staged):
+            raise TypeError(result)
 
     def forget_heads(self) -> None:
         """Forget what was written, where there is much and nothing will be compared with it."""
@@ -176,10 +207,10 @@ class Library:
         """Return the ids of the page of `plan`."""
         return [hit.key.id for hit in self.search(plan).hits]
 
-    def walk(self, plan: RetrievePlan) -> Iterator[Page]:
+    def walk(self, plan: RetrievePlan, *, has_index: bool = True) -> Iterator[Page]:
         """Return the page of `plan` and all that follow it."""
         while True:
-            page = self.search(plan)
+            page = self.search(plan, has_index=has_index)
             yield page
             if not page.has_more:
                 return
@@ -187,7 +218,9 @@ class Library:
 
     def expected(self, plan: RetrievePlan) -> list[Hit]:
         """Return every hit of `plan`, whatever the page, by the definition of a match."""
-        hits = [hit for key in self.heads if (hit := self._hit(key, plan)) is not None]
+        heads = self.heads if plan.unit is None else self.heads_in_unit[plan.scope]
+        found = (self._hit(key, heads[key], plan) for key in heads)
+        hits = [hit for hit in found if hit is not None]
         return sorted(
             hits,
             key=lambda hit: sort_key(plan.order, position_of(hit)),
@@ -200,6 +233,32 @@ class Library:
         self.index.close()
         self.connection.close()
 
+    def _commit(
+        self,
+        heads: dict[EntityKey, tuple[Version, ...]],
+        key: EntityKey,
+        values: Sequence[Json],
+        recorded_at: int,
+    ) -> Commit:
+        """Return a commit that replaces what `heads` says of an entity, and note it there."""
+        versions = tuple(
+            self._version(value, recorded_at + offset) for offset, value in enumerate(values)
+        )
+        ids = tuple(version.id for version in versions)
+        expected = tuple(head.id for head in heads.get(key, ()))
+        heads[key] = versions
+        return Commit(
+            key=key,
+            expected_heads=expected,
+            new_versions=versions,
+            head_versions=ids,
+            accepted=ids[0],
+            kind=ChangeKind.UPDATED,
+            causal_token=CausalToken(f"t-{ids[0]}"),
+            event_meta_json="{}",
+            recorded_at_unix_ms=recorded_at,
+        )
+
     def _version(self, value: Json, recorded_at: int) -> Version:
         self._count += 1
         return Version(
@@ -210,13 +269,13 @@ class Library:
             recorded_at_unix_ms=recorded_at,
         )
 
-    def _hit(self, key: EntityKey, plan: RetrievePlan) -> Hit | None:
+    def _hit(self, key: EntityKey, heads: tuple[Version, ...], plan: RetrievePlan) -> Hit | None:
         if key.scope != plan.scope or (plan.types is not None and key.type not in plan.types):
             return None
         if plan.ids is not None and key.id not in plan.ids:
             return None
         found: list[tuple[float, int]] = []
-        for head in self.heads[key]:
+        for head in heads:
             if head.value_json is not None:
                 value = json.loads(head.value_json)
                 score = 0.0 if plan.text is None else text_score(value, plan.text)
@@ -226,7 +285,7 @@ class Library:
             return None
         return Hit(
             key=key,
-            heads=tuple(sorted(self.heads[key], key=lambda head: head.id)),
+            heads=tuple(sorted(heads, key=lambda head: head.id)),
             score=max(score for score, _ in found),
             recorded_at_unix_ms=max(at for _, at in found),
         )
