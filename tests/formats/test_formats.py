@@ -34,6 +34,7 @@ from patchouli.provider_conformance.builders import (
 from patchouli.provider_sqlite import SqliteProvider
 from patchouli.provider_sqlite.changes import prune
 from patchouli.provider_sqlite.connection import Disk, open_writer
+from patchouli.provider_sqlite.retention import transaction
 from patchouli.provider_sqlite.schema import APPLICATION_ID, FORMAT_VERSION
 from patchouli.provider_sqlite.testing import check_truth
 
@@ -114,7 +115,9 @@ async def made(path: Path) -> None:
         assert isinstance(await provider.commit(step), Committed)
     await provider.abandon()
     connection = open_writer(path, cache_kib=1000, disk=Disk())
-    assert prune(connection, recorded_before_unix_ms=LATER, through=99, limit=99) == PRUNED_THROUGH
+    with transaction(connection):
+        pruned = prune(connection, recorded_before_unix_ms=LATER, through=99, limit=99)
+    assert pruned == PRUNED_THROUGH
     connection.close()
 
 

@@ -33,6 +33,7 @@ from patchouli.provider_sqlite.commits import Ledger
 from patchouli.provider_sqlite.connection import Connection, Disk, open_writer, use_wal
 from patchouli.provider_sqlite.control import check_bounds
 from patchouli.provider_sqlite.lifecycle import Chance, read_last_cursor, start_run
+from patchouli.provider_sqlite.retention import transaction
 from patchouli.provider_sqlite.testing import check_truth
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def test_a_failing_step_changes_nothing(connection: Connection, ledger: Ledger) 
     publish(ledger, (10, SCOPE))
     connection.execute("INSERT INTO causal_token VALUES ('token-v1', 1, 1)")
 
-    with pytest.raises(apsw.ConstraintError):
+    with pytest.raises(apsw.ConstraintError), transaction(connection):
         prune(connection, recorded_before_unix_ms=20, through=EVER, limit=9)
 
     assert not connection.in_transaction

@@ -121,21 +121,14 @@ def read_frontier(connection: Connection, scope: ScopeText) -> int:
 def prune(connection: Connection, *, recorded_before_unix_ms: int, through: int, limit: int) -> int:
     """Remove at most `limit` changes that are too old, keep their tokens, and move the horizons.
 
-    Changes beyond the cursor `through` stay, whatever their age. Returns how many were removed.
+    Changes beyond the cursor `through` stay, whatever their age. Must run in a transaction. Returns
+    how many were removed.
     """
     aged: str = connection.execute(AGED_FIRST, (recorded_before_unix_ms, through, limit)).get
     if aged == NO_IDS:
         return 0
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        connection.execute(KEEP_TOKENS, (aged,))
-        connection.execute(MOVE_HORIZON, (aged,))
-        connection.execute(KEEP_LAST_CURSOR)
-        connection.execute(PRUNE, (aged,))
-        removed = connection.changes()
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return removed
+    connection.execute(KEEP_TOKENS, (aged,))
+    connection.execute(MOVE_HORIZON, (aged,))
+    connection.execute(KEEP_LAST_CURSOR)
+    connection.execute(PRUNE, (aged,))
+    return connection.changes()

@@ -10,8 +10,9 @@ a head, an unfinished work unit whose baseline or staged versions go back to it,
 versions that stay. Which ones can go is found out beside the writer, entity by entity, in one
 snapshot each; the writer removes them if nothing has happened to the entity since (`Folding`).
 
-*Time.* A step removes no more than took `step_milliseconds` the last times. Its transactions are
-not synced: what a power loss brings back is removed again, and the next commit syncs them along.
+*Time.* A step is one transaction. It removes no more than took `step_milliseconds` the last times,
+and is synced like a group of commits: frames in the log that nobody syncs would be a gap before the
+next group, should the disk fail then.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from patchouli.provider import GraphNode, VersionId, walk
 from patchouli.provider_sqlite import changes, idempotency
 from patchouli.provider_sqlite.codec import ids_of
-from patchouli.provider_sqlite.units import sweep
+from patchouli.provider_sqlite.units import expire_overdue
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -190,8 +191,8 @@ class Compactor:
         """
         at = self.horizons()
         limit = min(limit, self._aged.size)
-        with self._aged.measured(limit), unsynced(connection):
-            swept = sweep(connection, now_unix_ms=at.now)
+        with transaction(connection), self._aged.measured(limit):
+            swept = expire_overdue(connection, now_unix_ms=at.now)
             pruned = changes.prune(
                 connection, recorded_before_unix_ms=at.changes, through=through, limit=limit
             )
@@ -232,7 +233,7 @@ class Compactor:
         """Remove at most `limit` of the found versions, none if their entity has changed."""
         limit = min(limit, self._versions.size)
         gone, left = folding.rows[:limit], folding.rows[limit:]
-        with self._versions.measured(len(gone)), unsynced(connection), transaction(connection):
+        with transaction(connection), self._versions.measured(len(gone)):
             is_valid = folding.is_valid(connection)
             if is_valid:
                 connection.execute(FORGET, (f"[{','.join(str(row) for row, _ in gone)}]",))
@@ -279,16 +280,6 @@ def transaction(connection: Connection) -> Generator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-@contextmanager
-def unsynced(connection: Connection) -> Generator[None]:
-    """Leave it to the next synced commit to bring the transactions inside onto the disk."""
-    connection.execute("PRAGMA synchronous = NORMAL")
-    try:
-        yield
-    finally:
-        connection.execute("PRAGMA synchronous = FULL")
 
 
 def _forget_units(connection: Connection, *, before: int, limit: int) -> int:
