@@ -40,6 +40,7 @@ def test_the_tour_shows_everything_and_leaves_nothing(folder: Path) -> None:
         "conflicted",
         "桜",
         "“hotel” was deleted",
+        "with the second note both appeared together",
         "downloaded again, identical",
         "noticed the crash",
         "its socket is gone",

@@ -131,8 +131,6 @@ async def test_results_and_events_carry_tokens_where_requests_carry_them(open_de
     )
     fields = {"seen": {"pointer": "/ctx/seen", "schema": True}}
     desk = await open_desk(policy(fields=fields, fallback=causal))
-    # This release refuses such behaviors; what it writes for them is fixed nevertheless.
-    desk.engine._admission._offered |= {"causal_reads"}
 
     data = CreateData(type="memo", id="a", value={"text": "a"})
     made = await desk.engine.create(CreateParams(meta=desk.meta, data=data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from patchouli.backend import Engine, Limits, engine, load_policy, read_resource
+from patchouli.backend import ConfigurationError, Engine, Limits, engine, load_policy
 from patchouli.protocol import (
     CreateData,
     CreateParams,
@@ -280,30 +280,6 @@ async def test_every_type_of_a_retrieval_must_be_selectable(open_desk, policy, p
     assert await desk.retrieve({}, desk="7") == ([], None)
 
 
-async def test_bad_metadata_for_one_type_beats_what_another_type_is_not_offered(
-    open_desk, policy, plain, refusal
-):
-    linked = plain(
-        consistency={
-            "acquire": {
-                "allow_sources": ["authority"],
-                "requirements": [{"kind": "linearizable", "key_by": ["desk"]}],
-            }
-        }
-    )
-    keyed = plain(idempotency={"mode": "keyed", "key_by": ["desk"]})
-    types = {
-        "a": {"value_schema": True, "rules": [], "fallback": keyed},
-        "b": {"value_schema": True, "rules": [], "fallback": linked},
-    }
-    fields = {"desk": {"pointer": "/desk", "schema": True}}
-    desk = await open_desk(policy(fields=fields, types=types), lacks=["idempotency"])
-
-    assert (await refusal(desk.retrieve({}))).reason == "INVALID_REQUEST"
-    assert (await refusal(desk.retrieve({}, desk=1))).reason == "UNSUPPORTED_CAPABILITY"
-    assert desk.provider.calls == []
-
-
 # What is not offered
 
 
@@ -337,11 +313,11 @@ NEEDS = {
 }
 
 
-@pytest.mark.parametrize("method", ENTITY_METHODS)
 @pytest.mark.parametrize("capability", NEEDS)
-async def test_what_is_not_offered_is_refused_by_name_and_changes_nothing(
-    open_desk, policy, plain, refusal, capability, method
+async def test_a_policy_that_the_provider_cannot_keep_prevents_the_start(
+    open_desk, policy, plain, refusal, capability
 ):
+    """Also where one rule alone asks for it, and whatever requests would select."""
     rule = {
         "name": "special",
         "when": {"all_present": ["unit"]},
@@ -351,34 +327,39 @@ async def test_what_is_not_offered_is_refused_by_name_and_changes_nothing(
         "unit": {"pointer": "/unit", "schema": True},
         "state": {"pointer": "/state", "schema": True},
     }
-    desk = await open_desk(policy(schema=SCHEMA, fields=fields, rules=[rule]), lacks=[capability])
-    root = await desk.create({"text": "a"})
-    desk.provider.calls.clear()
+    document = policy(fields=fields, rules=[rule])
 
-    meta = {"team": "north", "unit": "u", "base_versions": [root.version]}
-    error = await refusal(asked(desk, method, meta, value={"bad": True}))
+    error = await refusal(open_desk(document, lacks=[capability]))
 
-    assert error.reason == "UNSUPPORTED_CAPABILITY"
-    assert error.capabilities == (capability,)
-    assert desk.provider.calls == []
-    assert list(await desk.heads()) == [root.version]
+    assert (error.reason, error.kind, error.rule) == (
+        "CONFIGURATION",
+        "Capability",
+        f"M-{capability}",
+    )
+    assert error.path.startswith("entity_types.memo.rules[0].behavior.")
+    assert await (await open_desk(document, name="other")).create({"text": "a"})
 
 
-async def test_the_start_names_all_behaviors_that_cannot_be_served_in_one_warning(open_desk):
-    default = json.loads(read_resource("patchouli.default.json"))
-    desk = await open_desk(default, lacks=["work_units"])
+async def test_what_prevents_the_start_is_found_before_the_provider_is_touched(desk, policy, plain):
+    provider = type(desk.provider)(desk.provider.inner, desk.engine.runtime)
+    provider.lacks = frozenset({"idempotency"})
+    keyed = policy(
+        fields={"unit": {"pointer": "/unit", "schema": True}},
+        fallback=plain(**NEEDS["idempotency"]),
+    )
 
-    (warning,) = [found for found in desk.engine.warnings if "UNSUPPORTED_CAPABILITY" in found]
+    with pytest.raises(ConfigurationError):
+        await Engine.start(
+            load_policy(json.dumps(keyed)), provider, clock=desk.clock, ids=SystemIds()
+        )
 
-    for name in ("artifact", "knowledge", "knowledge_relation"):
-        assert f'"transaction_batch" of "{name}" (work_units)' in warning
+    assert provider.calls == []
 
 
 async def test_the_warnings_of_the_policy_are_told_with_their_places(desk):
     warnings = desk.engine.warnings
 
     assert warnings
-    assert not any("UNSUPPORTED_CAPABILITY" in found for found in warnings)
     assert any(found.startswith("entity_types.memo.fallback.conflict.") for found in warnings)
 
 

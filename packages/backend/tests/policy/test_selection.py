@@ -69,7 +69,6 @@ def test_minimal_request(selector: Callable[..., Selector]) -> None:
     assert selection.idempotency_key is None
     assert not selection.is_keyed
     assert selection.unit is None
-    assert selection.needs == frozenset()
     assert selection.bindings == {"team": "north"}
 
 
@@ -318,12 +317,6 @@ def test_control_keys(selector: Callable[..., Selector]) -> None:
             read_your_writes=True,
         ),
     )
-    assert selection.needs == {
-        "idempotency",
-        "linearizable_reads",
-        "monotonic_reads",
-        "read_your_writes",
-    }
 
 
 @pytest.mark.parametrize("meta", [{}, {"call_id": "c"}, {"session": "s"}])
@@ -373,7 +366,6 @@ def test_causal_bounds_are_joined_each_once(selector: Callable[..., Selector]) -
         "token",
         "session",
     )
-    assert selected.select("recipe", {**META, "session": "t"}).needs == {"causal_reads"}
 
 
 def test_required_causal_alias_is_refused_when_unbound(selector: Callable[..., Selector]) -> None:
@@ -467,7 +459,6 @@ def test_unit_is_described(selector: Callable[..., Selector]) -> None:
 
     unit = selection.unit
     assert unit is not None
-    assert selection.needs == {"work_units"}
     assert unit.identity == key('{"call":"c","unit":"u"}')
     assert unit.ttl_ms == 60000
     assert not unit.is_closing
@@ -581,7 +572,6 @@ def test_plan_of_eventual() -> None:
     assert selection.causal_aliases == ()
     assert selection.linearization_key is None
     assert selection.ordering_key is None
-    assert selection.needs == frozenset()
 
 
 def test_plan_of_causal_session() -> None:

@@ -51,7 +51,6 @@ from patchouli.backend.exporting import Export, export_document
 from patchouli.backend.limits import Limits
 from patchouli.backend.pointers import UNBOUND, Unbound
 from patchouli.backend.policy.capabilities import (
-    ENGINE_CAPABILITIES,
     CapabilityFinding,
     match_capabilities,
     require_capabilities,
@@ -69,7 +68,6 @@ from patchouli.backend.results import (
 from patchouli.backend.validation import SchemaValidator, ValueValidators, Violation
 
 __all__ = [
-    "ENGINE_CAPABILITIES",
     "UNBOUND",
     "ArtifactLibrary",
     "ArtifactLimits",

@@ -1,4 +1,4 @@
-"""Whether a request may begin: its deadline, what the policy says about it, what is offered.
+"""Whether a request may begin: its deadline, and what the policy says about it.
 
 Nothing here asks the provider. The steps of a request are taken in the order of the methods, and
 the first one that fails is the answer.
@@ -6,10 +6,9 @@ the first one that fails is the answer.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from patchouli.backend.answers import late, unsupported
+from patchouli.backend.answers import late
 from patchouli.backend.errors import InvalidRequestError
 from patchouli.provider import INTEGER_MAX
 
@@ -19,21 +18,18 @@ if TYPE_CHECKING:
     from patchouli.backend.policy.plan import Selection
     from patchouli.backend.policy.selection import Selector
     from patchouli.protocol import JsonObject
-    from patchouli.provider import Capabilities, Clock, WorkUnit
+    from patchouli.provider import Clock, WorkUnit
 
 _DEADLINE = "deadline_unix_ms"
 _DEADLINE_MAX = 2**64 - 1
 
 
 class Admission:
-    """The entrance of one engine; `offered` is what provider and engine can both do."""
+    """The entrance of one engine."""
 
-    def __init__(self, selector: Selector, clock: Clock, *, offered: Capabilities) -> None:
+    def __init__(self, selector: Selector, clock: Clock) -> None:
         self._selector = selector
         self._clock = clock
-        self._offered = frozenset(
-            field.name for field in fields(offered) if getattr(offered, field.name)
-        )
 
     def deadline(self, meta: JsonObject) -> int | None:
         """Return the deadline of a request, which has not passed."""
@@ -63,14 +59,7 @@ class Admission:
         """Return the selection for the type that the request names `at` a pointer."""
         selection = self._selector.select(entity_type, meta, at=at)
         self.require_time(deadline)
-        self.require_offered(selection)
         return selection
-
-    def require_offered(self, selection: Selection) -> None:
-        """Return if everything that the behavior needs is offered."""
-        needs = selection.behavior.needs
-        if not needs <= self._offered:
-            raise unsupported(needs - self._offered)
 
     def unit(self, selection: Selection) -> WorkUnit | None:
         """Return the work unit of a request as the store is asked for it now, if it has one."""

@@ -16,7 +16,6 @@ from patchouli.backend.errors import (
     InvalidRequestError,
     NotFoundError,
     OverloadedError,
-    UnsupportedCapabilityError,
     VersionConflictError,
     WorkUnitExpiredError,
 )
@@ -100,15 +99,6 @@ def late() -> DeadlineExceededError:
 def not_found() -> NotFoundError:
     """Return the refusal of a request for an identity that never existed."""
     return NotFoundError("the entity does not exist in this scope")
-
-
-def unsupported(names: Iterable[str]) -> UnsupportedCapabilityError:
-    """Return the refusal of a request that needs the capabilities `names`."""
-    listed = sorted(names)
-    return UnsupportedCapabilityError(
-        f"the policy asks for what this server does not offer: {', '.join(listed)}",
-        capabilities=listed,
-    )
 
 
 def in_the_way(conflicts: Iterable[UnitConflict]) -> VersionConflictError:

@@ -1,14 +1,16 @@
 """The engine: one policy over one provider, and one method for each request.
 
-    admission.py    may the request begin: deadline, selection, what is offered     no provider call
+    admission.py    may the request begin: deadline, selection                      no provider call
     engine.py       life of the engine; read, retrieve, subscribe                   one call each
     mutations.py    create, update, delete: read, resolve, commit, again            one or two calls
+    idempotency.py  how a repetition is recognized and what it is told              pure
+    publication.py  how a work unit ends
     access.py       the provider's calls in the engine's words
     answers.py      metadata and views of results, words of refusals                pure
 
-Every method follows the same line: deadline, selection, what the behavior needs, then plans that
-are pure values and provider calls. What is decided between the calls is decided by the pure modules
-`policy`, `mutation` and `retrieval`. The engine keeps no business state.
+Every method follows the same line: deadline, selection, then plans that are pure values, and
+provider calls. What is decided between the calls is decided by the pure modules `policy`,
+`mutation` and `retrieval`. The engine keeps no business state.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from patchouli.backend.access import Access
 from patchouli.backend.admission import Admission
-from patchouli.backend.answers import Answers, not_found, state, unsupported, views
+from patchouli.backend.answers import Answers, not_found, state, views
 from patchouli.backend.changes import ChangeFeeds, Subscription
 from patchouli.backend.limits import Limits
 from patchouli.backend.mutations import Mutations
-from patchouli.backend.policy.capabilities import ENGINE_CAPABILITIES, require_capabilities
+from patchouli.backend.policy.capabilities import require_capabilities
 from patchouli.backend.policy.combining import combined_consistency, require_one_unit
 from patchouli.backend.policy.selection import Selector
 from patchouli.backend.publication import Recovery
@@ -79,9 +81,7 @@ class Engine:
         self.recovery = Recovery(published=0, discarded=0)
         self._provider = provider
         self._selector = Selector(loaded.policy)
-        self._admission = Admission(
-            self._selector, clock, offered=provider.capabilities().both(ENGINE_CAPABILITIES)
-        )
+        self._admission = Admission(self._selector, clock)
         self._access = Access(provider, clock)
         self._answers = Answers(loaded.policy, self._selector)
         self._mutations = Mutations(
@@ -112,11 +112,10 @@ class Engine:
         them.
 
         Raises:
-            ConfigurationError: The provider lacks what every engine, or some read, needs.
+            ConfigurationError: The provider does not offer what the policy asks for.
             ProviderError: It did not start, or is not healthy and was shut down again.
         """
-        offered = provider.capabilities().both(ENGINE_CAPABILITIES)
-        warnings = (*policy.warnings, *require_capabilities(policy.policy, offered))
+        require_capabilities(policy.policy, provider.capabilities())
         runtime = await provider.initialize(
             Retention(
                 changes_seconds=policy.policy.retention.changes_seconds,
@@ -133,7 +132,7 @@ class Engine:
                 clock=clock,
                 ids=ids,
                 limits=limits or Limits(),
-                warnings=[f"{found.path}: {found.message}" for found in warnings],
+                warnings=[f"{found.path}: {found.message}" for found in policy.warnings],
             )
             engine.recovery = await engine._mutations.publication.recover(runtime.sealed_units)
             return engine
@@ -198,11 +197,7 @@ class Engine:
         types = self._admission.types(data.types)
         selections = [self._selector.select(name, params.meta) for name in types]
         self._admission.require_time(deadline)
-        for selection in selections:
-            self._admission.require_offered(selection)
         consistency = combined_consistency(selections, deadline_unix_ms=deadline)
-        if not consistency.allowed_sources:
-            raise unsupported(("common_source",))
         require_one_unit(selections)
         scope = selections[0].scope.text
         instruction = parse_instruction(data.query, self.limits)

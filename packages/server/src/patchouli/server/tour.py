@@ -338,19 +338,14 @@ class Tour:
     def _work_unit(self) -> None:
         unit = {"transaction_id": "tour"}
         with self._daemon.call() as agent, self._daemon.call() as other:
-            try:
-                _create(agent, "plan-a", "Monday: train to the sea.", meta=unit)
-            except RefusedError as error:
-                if error.reason == "UNSUPPORTED_CAPABILITY":
-                    return  # a release that does not offer it yet
-                raise
+            _create(agent, "plan-a", "Monday: train to the sea.", meta=unit)
             self._tell.step(
                 "An agent changes several things at once",
                 "Others see all of it or nothing.",
             )
             _require(not _exists(other, "plan-a"), "a staged value was seen from outside")
             self._tell.happened("planner", "wrote the first of two notes; nobody else sees it")
-            closing = {**unit, "transaction_state": "complete"}
+            closing = {**unit, "transaction_state": "commit"}
             _create(agent, "plan-b", "Tuesday: the lighthouse.", meta=closing)
             _require(
                 _exists(other, "plan-a") and _exists(other, "plan-b"),

@@ -1,17 +1,14 @@
 """What a policy asks of the provider, compared with what the provider says it can do.
 
-Everything is compared before the provider is started. What no release could do without (authority,
-changes, retrieval, a usable source, linearizable reads) refuses the start. What this release does
-not do yet (idempotency, work units, causal tokens, sessions) lets the start pass with one warning:
-a request that selects such a behavior is refused, and every other request is served in full.
+Everything is compared before the provider is started. A policy that asks for something that is not
+offered is refused as a whole: no request is ever served by less than its behavior promises.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from patchouli.backend.config.advice import PolicyWarning
 from patchouli.backend.config.models import (
     BatchPublication,
     CausalAfter,
@@ -20,39 +17,28 @@ from patchouli.backend.config.models import (
 )
 from patchouli.backend.config.places import Place
 from patchouli.backend.errors import ConfigurationError
-from patchouli.provider import Capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from patchouli.backend.config.models import Behavior, Policy
-    from patchouli.backend.policy.plan import CapabilityName
+    from patchouli.provider import Capabilities
+
+CapabilityName = Literal[
+    "authority",
+    "causal_reads",
+    "change_stream",
+    "idempotency",
+    "linearizable_reads",
+    "monotonic_reads",
+    "read_your_writes",
+    "replica",
+    "retrieval",
+    "work_units",
+]
 
 ALWAYS_NEEDED: tuple[CapabilityName, ...] = ("change_stream", "retrieval", "authority")
-REFUSED_PER_REQUEST: frozenset[CapabilityName] = frozenset(
-    {
-        "causal_reads",
-        "idempotency",
-        "monotonic_reads",
-        "read_your_writes",
-        "work_units",
-    }
-)
 _SOURCES = frozenset({"authority", "replica"})
-
-ENGINE_CAPABILITIES = Capabilities(
-    authority=True,
-    replica=True,
-    change_stream=True,
-    retrieval=True,
-    idempotency=True,
-    causal_reads=True,
-    monotonic_reads=True,
-    read_your_writes=True,
-    linearizable_reads=True,
-    work_units=True,
-)
-"""What this release of the engine makes use of; the rest is refused whatever the provider says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +54,6 @@ class CapabilityFinding:
     place: Place
     problem: str
     remedy: str
-
-    @property
-    def refuses_start(self) -> bool:
-        """Whether the start ends here; else only the requests concerned are refused."""
-        return self.capability not in REFUSED_PER_REQUEST
 
     def error(self) -> ConfigurationError:
         """Return the finding as an error of kind `Capability`."""
@@ -116,36 +97,15 @@ def match_capabilities(policy: Policy, capabilities: Capabilities) -> list[Capab
     return findings
 
 
-def require_capabilities(policy: Policy, capabilities: Capabilities) -> tuple[PolicyWarning, ...]:
-    """Return the warnings with which an engine may start on a provider with `capabilities`.
-
-    There is at most one; it names every rule and fallback whose requests will be refused.
+def require_capabilities(policy: Policy, capabilities: Capabilities) -> None:
+    """Return if `policy` can be kept by a provider with `capabilities`.
 
     Raises:
-        ConfigurationError: Something is missing without which the engine does not start; the first
-            such thing, with kind `Capability`.
+        ConfigurationError: Something that the policy asks for is not offered; the first such thing,
+            with kind `Capability`.
     """
-    findings = match_capabilities(policy, capabilities)
-    for finding in findings:
-        if finding.refuses_start:
-            raise finding.error()
-    if not findings:
-        return ()
-    concerned: dict[str, list[str]] = {}
-    for finding in findings:
-        name = f'"{finding.rule}"' if finding.rule is not None else "the fallback"
-        missing = concerned.setdefault(f'{name} of "{finding.entity_type}"', [])
-        if finding.capability not in missing:
-            missing.append(finding.capability)
-    listed = "; ".join(f"{name} ({', '.join(missing)})" for name, missing in concerned.items())
-    return (
-        PolicyWarning(
-            path="entity_types",
-            message="requests that select one of these are refused with UNSUPPORTED_CAPABILITY, "
-            f"because the provider does not offer what they need: {listed}. Other requests are "
-            "served in full.",
-        ),
-    )
+    for finding in match_capabilities(policy, capabilities):
+        raise finding.error()
 
 
 def _missing(

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from patchouli.backend.config.models import (
         Behavior,
-        Guarantee,
         MergeRule,
         Otherwise,
         Strategy,
@@ -36,19 +35,6 @@ if TYPE_CHECKING:
     from patchouli.backend.policy.bindings import AliasBinder
     from patchouli.backend.policy.keys import Scope
     from patchouli.provider import ControlKey, Json
-
-CapabilityName = Literal[
-    "authority",
-    "causal_reads",
-    "change_stream",
-    "idempotency",
-    "linearizable_reads",
-    "monotonic_reads",
-    "read_your_writes",
-    "replica",
-    "retrieval",
-    "work_units",
-]
 
 TIME_MAX_MS = 2**63 - 1  # a time beyond never comes; durations end here
 _STRATEGIES: dict[object, Strategy] = {"merge": "merge", "mvcc": "mvcc", "reject": "reject"}
@@ -162,11 +148,6 @@ class Selection(NamedTuple):
         """The sessions whose later reads must see what a mutation of this request writes."""
         return tuple([session.key for session in self.sessions if session.read_your_writes])
 
-    @property
-    def needs(self) -> frozenset[CapabilityName]:
-        """The optional capabilities without which the request cannot be served as promised."""
-        return self.behavior.needs
-
     def consistency(self, *, deadline_unix_ms: int | None, is_mutation: bool) -> Consistency:
         """Return what a read of this request must satisfy; a mutation reads from the authority.
 
@@ -226,7 +207,6 @@ class BehaviorPlan:
         "is_keyed",
         "merge_rules",
         "mutation_sources",
-        "needs",
         "otherwise",
         "rule",
         "sources",
@@ -284,7 +264,6 @@ class BehaviorPlan:
         )
         self.is_keyed = self._idempotency is not None
         self._unit = _unit_plan(behavior.publication, binder)
-        self.needs = needed_capabilities(behavior)
 
     def select(self, scope: Scope, bound: Mapping[str, Json]) -> Selection:
         """Return the selection of a request of this behavior.
@@ -389,29 +368,6 @@ class BehaviorPlan:
             ttl_ms=unit.ttl_ms,
             is_closing=marker is not UNBOUND and jeq(marker, unit.marker_value),
         )
-
-
-def needed_capabilities(behavior: Behavior) -> frozenset[CapabilityName]:
-    """Return the optional capabilities that requests of `behavior` cannot do without.
-
-    A replica is needed only where nothing else may be read.
-    """
-    acquire = behavior.consistency.acquire
-    guarantees: set[Guarantee] = {
-        guarantee for session in behavior.consistency.sessions for guarantee in session.guarantees
-    }
-    is_causal = any(isinstance(found, CausalAfter) for found in acquire.requirements)
-    is_linearizable = any(found.kind == "linearizable" for found in acquire.requirements)
-    needs: dict[CapabilityName, bool] = {
-        "causal_reads": is_causal,
-        "idempotency": isinstance(behavior.idempotency, KeyedIdempotency),
-        "linearizable_reads": is_linearizable,
-        "monotonic_reads": "monotonic_reads" in guarantees,
-        "read_your_writes": "read_your_writes" in guarantees,
-        "replica": set(acquire.allow_sources) == {"replica"},
-        "work_units": isinstance(behavior.publication, BatchPublication),
-    }
-    return frozenset(name for name, is_needed in needs.items() if is_needed)
 
 
 def _unit_plan(publication: object, binder: AliasBinder) -> _UnitPlan | None:
