@@ -16,8 +16,11 @@ import apsw
 import pytest
 from patchouli.provider import (
     Committed,
+    CompactionPlan,
     OutcomeUnknownError,
     ProviderError,
+    Replayed,
+    Retention,
     ScopeText,
     StoreFullError,
     UnavailableError,
@@ -31,8 +34,11 @@ from patchouli.provider_conformance.builders import (
     SCOPE,
     ManualClock,
     commit,
+    control,
     entity,
+    probe,
     read,
+    record,
     tombstone,
     version,
 )
@@ -73,12 +79,17 @@ class Story:
         key = entity("abc"[step % 3], scope=scope)
         present = self.heads.get(key, ())
         new = VersionId(f"v{step}")
+        control_of = {
+            "idempotency": record(control(f"token-{new}"), result_json=f'"{new}"'),
+            "write_sessions": (control("session", scope=scope),),
+        }
         if step % 5 == 4 and present:
             made = version(new, "x" * 3000, parents=present[:1])
-            return commit(key, made, expected=present, heads=[*present, new])
+            return commit(key, made, expected=present, heads=[*present, new], **control_of)
         if step % 7 == 6 and present:
-            return commit(key, tombstone(new, parents=present), expected=present)
-        return commit(key, version(new, {"n": step}, parents=present), expected=present)
+            return commit(key, tombstone(new, parents=present), expected=present, **control_of)
+        made = version(new, {"n": step}, parents=present)
+        return commit(key, made, expected=present, **control_of)
 
     async def run(self, provider: Provider, steps: range) -> None:
         """Do some steps of the script and note their answers."""
@@ -106,6 +117,10 @@ class Story:
             published |= {change.causal_token for change in await all_changes(provider, scope)}
         assert self.kept <= published, "what was acknowledged is there"
         assert published.isdisjoint(self.refused), "what was refused is not"
+        for token in self.kept | self.refused:
+            question = probe(control(token))
+            known = (await reading(provider, read(entity(), idempotency=question))).record
+            assert isinstance(known, Replayed) == (token in published), "a record is its mutation"
         for key, heads in self.heads.items():
             found = await reading(provider, read(key))
             possible = [heads, *self.open_ends.get(key, ())]
@@ -268,6 +283,44 @@ async def test_power_loss_after_any_answer_loses_nothing_acknowledged(tmp_path: 
 
     for image, then in left:
         await look(image, then)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_power_loss_at_any_step_of_a_compaction_leaves_what_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    disk, clock = ForgetfulDisk(), ManualClock()
+    story = Story()
+    provider = SqliteProvider(tmp_path / "live" / "db", clock=clock, disk=disk.disk, limits=SMALL)
+    await provider.initialize(
+        Retention(changes_seconds=60, idempotency_seconds=60, history_seconds=60)
+    )
+    await story.run(provider, range(2 * STEPS))
+    clock.now_unix_ms += 60_001
+    images: list[Path] = []
+    removed = 0
+    while True:
+        step = await provider.compact(CompactionPlan(limit=3))
+        removed += step.changes + step.versions
+        image = tmp_path / f"after-{len(images)}"
+        disk.lose_power(image)
+        images.append(image)
+        if not step.is_more_due:
+            break
+    assert removed > 2 * STEPS
+    assert isinstance(await provider.commit(story.next_commit(2 * STEPS)), Committed)
+    await provider.shutdown()
+    disk.close()
+
+    for image in images:
+        check_truth(image / "db")
+        again = at(image)
+        await again.initialize(FOREVER)
+        for key, heads in story.heads.items():
+            found = await reading(again, read(key))
+            assert {head.id for head in found.heads} == set(heads)
+        await again.shutdown()
 
 
 async def test_the_disk_of_the_power_loss_forgets_what_was_not_synced(tmp_path: Path) -> None:
