@@ -10,8 +10,10 @@ from patchouli.provider_conformance import ManualClock
 from patchouli.provider_conformance.builders import (
     NOW,
     commit,
+    control,
     create,
     entity,
+    record,
     staging,
     unit,
     update,
@@ -76,6 +78,8 @@ BREAKS = {
     "a staged version is not published": (
         "UPDATE version SET version = 's1' WHERE entity_id = 1 AND version = 'a1'"
     ),
+    "a record is found by the digest of its identity": "UPDATE idempotency SET identity = 'other'",
+    "no session is ahead of its scope": "UPDATE session SET read_cursor = 999",
     "every number of a scope, an entity or a unit leads somewhere": (
         "UPDATE version SET entity_id = 777"
     ),
@@ -95,7 +99,8 @@ def path(tmp_path: Path) -> Path:
     ledger.publish([create(a, "a1", recorded_at_unix_ms=5)])
     ledger.publish([update(a, "a1", "a2"), create(b, "b1")])
     ledger.publish([commit(b, version("b2"), expected=["b1"], heads=["b1", "b2"])])
-    ledger.publish([update(a, "a2", "a3")])
+    known, session = record(control("once")), control("session")
+    ledger.publish([update(a, "a2", "a3", idempotency=known, write_sessions=(session,))])
     prune(connection, recorded_before_unix_ms=6, through=99, limit=9)
     for name, is_closed in (("open", False), ("sealed", True), ("committed", True)):
         key, base = (entity("b"), "b1") if name == "open" else (entity(name), "")
