@@ -119,11 +119,11 @@ class _Trial:
                     yield world._replace(public=public, position=world.position + 1)
             return
         unit = world.units.get(operation.unit) or Unit(world.public, world.public, {})
-        if unit.is_closed:
-            if isinstance(operation.outcome, Refused):
+        if isinstance(operation.outcome, Refused):
+            if any(self._may_seal(other, operation) for other in self._operations):
                 yield world
             return
-        if isinstance(operation.outcome, Refused):
+        if unit.is_closed:
             return
         for heads in self._heads_after(operation, unit.now):
             entity, staged = operation.entity, unit
@@ -136,6 +136,11 @@ class _Trial:
             else:
                 yield from self._published(operation, following, staged)
 
+    def _may_seal(self, other: Operation, refused: Operation) -> bool:
+        """Whether a close may have sealed the unit, published or not, before it refused."""
+        is_close = other.unit == refused.unit and other.is_closing
+        return is_close and (refused.responded is None or other.invoked < refused.responded)
+
     def _published(self, close: Operation, world: World, unit: Unit) -> Iterator[World]:
         public, position = world.public, world.position
         order = sorted(unit.last, key=lambda entity: (entity == close.entity, entity))
@@ -143,6 +148,8 @@ class _Trial:
             before = unit.baseline.heads.get(entity, {})
             ours, now = unit.now.heads[entity], public.heads.get(entity, {})
             if not before and not now and all(ours.values()):
+                hidden = Side(public.heads, {**public.known, entity: unit.now.known[entity]})
+                public = hidden.with_(entity, ours)
                 continue
             if position == len(self._log):
                 return

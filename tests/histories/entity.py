@@ -22,11 +22,16 @@ Versions = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Heads, tombstones, and all versions that can be named as a base."""
+    """Heads, tombstones, and all versions that can be named as a base.
+
+    `is_apart`: it was created more than once, in units and beside them, so its heads may share no
+    history. A merge from a base that is no head is refused then, if the store cannot join them.
+    """
 
     heads: Versions = frozenset()
     tombstones: Versions = frozenset()
     known: Versions = frozenset()
+    is_apart: bool = False
 
     def allows(self, operation: Operation) -> bool:
         """Whether the operation, which changes nothing, may be told this here."""
@@ -36,7 +41,9 @@ class State:
             case NotFound():
                 return operation.kind != "create" and not self.heads
             case Conflict(heads):
-                return heads == self.heads and self._refuses(operation)
+                return heads == self.heads and (
+                    self._refuses(operation) or self._may_refuse(operation)
+                )
             case Refused():
                 return True
             case _:
@@ -85,12 +92,11 @@ class State:
 
     def _with(self, version: str, heads: Versions, *, is_tombstone: bool = False) -> State:
         tombstones = self.tombstones | {version} if is_tombstone else self.tombstones
-        return State(heads, tombstones, self.known | heads | {version})
+        return State(heads, tombstones, self.known | heads | {version}, self.is_apart)
 
     def _with_unit(self, unit: Published) -> State:
-        return State(
-            unit.heads, self.tombstones | unit.tombstones, self.known | unit.heads | unit.staged
-        )
+        tombstones = self.tombstones | unit.tombstones
+        return State(unit.heads, tombstones, self.known | unit.heads | unit.staged, self.is_apart)
 
     def _shows(self, shown: Shown) -> bool:
         deleted = {version for version, value in shown.variants.items() if value is DELETED}
@@ -99,6 +105,14 @@ class State:
         if len(self.heads) > 1:
             return shown.state == "conflicted"
         return shown.state == ("deleted" if deleted else "active")
+
+    def _may_refuse(self, operation: Operation) -> bool:
+        return (
+            self.is_apart
+            and operation.kind == "update"
+            and operation.strategy == "merge"
+            and not operation.bases <= self.heads
+        )
 
     def _refuses(self, operation: Operation) -> bool:
         """Whether a mutation meets a conflict here; one of nothing does not."""

@@ -7,6 +7,7 @@ Few examples by default, more with `PATCHOULI_HISTORY_EXAMPLES`, which is a fact
 from __future__ import annotations
 
 import os
+from random import Random  # noqa: TID251 - seeded, and the seed is printed
 from typing import Final
 
 from hypothesis import HealthCheck, Phase, settings
@@ -19,6 +20,11 @@ def say_seed() -> int:
     """Print what a failure can be repeated with, and return it; pytest shows it then."""
     print(f"PATCHOULI_HISTORY_SEED={SEED}")  # noqa: T201 - see above
     return SEED
+
+
+def seeded(seed: float) -> Random:
+    """Return a source of chance that is the same for the same seed."""
+    return Random(seed)  # noqa: S311 - it hides nothing
 
 
 def examples(number: int) -> settings:

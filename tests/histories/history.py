@@ -89,7 +89,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A work unit brought these heads; it had staged these versions, of which some are tombstones."""
+    """A work unit brought these heads; it had staged versions, of which some are tombstones."""
 
     heads: frozenset[str]
     staged: frozenset[str]
@@ -145,7 +145,7 @@ class Operation:
         until = "…" if self.responded is None else self.responded
         told = "no answer" if self.outcome is None else self.outcome
         return (
-            f"{self.invoked}–{until} client {self.client}: "
+            f"{self.invoked}-{until} client {self.client}: "
             f"{self.kind} {self.entity.id}{about}{where}: {told}"
         )
 
@@ -154,7 +154,9 @@ class Change(NamedTuple):
     """One change as the change stream tells it.
 
     `operation` is the number of the (last) mutation that made it, `unit` the work unit that
-    published it; `token` is its own causal token, where the policy has one.
+    published it; `token` is its own causal token, where the policy has one. The stream tells
+    nothing of an entity that a unit both made and deleted, although it is deleted from then on:
+    `is_hidden`.
     """
 
     cursor: str
@@ -164,6 +166,7 @@ class Change(NamedTuple):
     operation: int
     unit: str | None = None
     token: str | None = None
+    is_hidden: bool = False
 
 
 class HistoryError(AssertionError):

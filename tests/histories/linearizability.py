@@ -1,4 +1,4 @@
-"""Whether the operations of one entity can have happened one at a time, each while it was under way.
+"""Whether operations of one entity can have happened one at a time, each while under way.
 
 A search in the manner of Wing and Gong with the memory of Lowe: it puts one operation after another
 that may come next (no other one was answered before it was sent) as long as the sequential entity
@@ -29,7 +29,7 @@ from tests.histories.history import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from tests.histories.history import Change, Entity, Operation
 
@@ -45,12 +45,13 @@ def check_linearizable(
     changes: Sequence[Change],
     *,
     in_log_order: bool = True,
+    apart: Collection[Entity] = (),
     most_steps: int = MOST_STEPS,
 ) -> None:
     """Return if each entity of the history is linearizable.
 
     `changes` are all changes of the entities, in order. Without `in_log_order` they only say what
-    merges made of the heads that they met.
+    merges made of the heads that they met. Those `apart` were created more than once.
 
     Raises:
         HistoryError: It is not; says which entity, and how far the best order came.
@@ -68,6 +69,7 @@ def check_linearizable(
             own,
             merged=brought_by(change.heads for change in logs[entity]),
             log=logs[entity] if in_log_order else None,
+            start=State(is_apart=entity in apart),
             most_steps=most_steps,
         )
         search.require()

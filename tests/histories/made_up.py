@@ -144,6 +144,8 @@ class Store:
             ours, before = unit.heads[entity], unit.baseline.get(entity, {})
             now = self._public.get(entity, {})
             if not before and not now and set(ours.values()) == {DELETED}:
+                self._public[entity] = ours
+                self._known.setdefault(entity, set()).update(unit.known[entity])
                 continue
             kept = {v: value for v, value in now.items() if v not in before or v in ours}
             new = {v: value for v, value in ours.items() if v not in before or v in now}
@@ -189,6 +191,8 @@ def histories(
     for number in range(1, draw(st.integers(1, most)) + 1):
         operation = _drawn(draw, store, number, entities(entity_count), units, merges=merges)
         fate = draw(st.sampled_from(["answered"] * 6 + ["lost", "never arrived"]))
+        if operation.unit is not None and operation.kind == "delete":
+            fate = "answered"
         outcome = None if fate == "never arrived" else store.do(operation)
         done.append(replace(operation, outcome=None if fate == "lost" else outcome))
     return overlapped(draw, done), store.changes
@@ -303,7 +307,7 @@ def spoilt(
             if (a.responded is None) == (b.responded is None):
                 operations[one] = replace(a, invoked=b.invoked, responded=b.responded)
                 operations[other] = replace(b, invoked=a.invoked, responded=a.responded)
-        elif way == "forget" and isinstance(a.outcome, Accepted):
+        elif way == "forget" and isinstance(a.outcome, Accepted) and a.kind != "delete":
             operations[one] = replace(a, outcome=None, responded=None)
         elif way == "log" and len(changes) > 1:
             place = draw(st.integers(0, len(changes) - 2))

@@ -51,11 +51,11 @@ def check_sessions(
 def _check_session(
     name: str, own: Sequence[Operation], timeline: Timeline, guarantees: Guarantees
 ) -> None:
-    """Give each read the first moment that it can have had, which leaves most room to the others."""
+    """Give each read the first moment that it can have had: it leaves most room to the others."""
     counted: list[tuple[Operation, int]] = []
     for operation in sorted(own, key=lambda operation: operation.invoked):
         look = look_of(operation, timeline)
-        if look is None:
+        if look is None or not isinstance(operation.outcome, Accepted | Shown | NotFound):
             continue
         before = [moment for other, moment in counted if other.precedes(operation)]
         least = max([*before, *_token_moments(operation, timeline)], default=0)

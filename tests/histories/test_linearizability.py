@@ -1,18 +1,21 @@
-"""What concurrent clients of a real daemon were told is linearizable, entity by entity."""
+"""What concurrent clients of a real daemon were told is linearizable, entity by entity.
+
+And the check notices when it is not: in a history that was changed afterwards, and in what stores
+tell that break their promise.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
-from random import Random  # noqa: TID251 - seeded, and the seed is printed
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from patchouli.server.testing import DaemonProcess
+from patchouli.server.testing import DaemonProcess, serving, settings_of
 
-from tests.histories.extent import FACTOR, say_seed
-from tests.histories.history import Accepted, HistoryError, Shown
+from tests.histories.extent import FACTOR, say_seed, seeded
+from tests.histories.faults import LostUpdates, StaleReads, serving_with
+from tests.histories.history import HistoryError, Shown
 from tests.histories.linearizability import check_linearizable
 from tests.histories.recording import Recorder, read_changes
 from tests.histories.timeline import Timeline, check_looks, look_of
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.histories.history import Change, Operation
+
+MOST_ROUNDS = 20  # of a store with a bug, until it shows
 
 
 def check(operations: list[Operation], changes: list[Change]) -> None:
@@ -38,9 +43,92 @@ def check(operations: list[Operation], changes: list[Change]) -> None:
 async def test_clients_at_once_see_each_entity_change_one_step_at_a_time(home: Path) -> None:
     seed = say_seed()
     with DaemonProcess(home) as daemon:
-        for round_ in range(FACTOR):
+        for number in range(FACTOR):
             recorder = Recorder()
-            await work_at_once(daemon.endpoint, recorder, Random(seed + round_))
-            changes = await read_changes(daemon.endpoint, recorder)
-            print(len(recorder.operations), len(changes))
-            check(recorder.of("mira"), changes)
+            user = f"user-{number}"
+            await work_at_once(daemon.endpoint, recorder, seeded(seed + number), user=user)
+            changes = await read_changes(daemon.endpoint, recorder, user)
+            assert len(changes) > 20
+            check(recorder.of(user), changes)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 * FACTOR + 60)
+async def test_what_a_kill_left_without_an_answer_happened_or_did_not(home: Path) -> None:
+    seed = say_seed()
+    recorder = Recorder()
+    for number in range(3 * FACTOR):
+        with DaemonProcess(home) as daemon:
+            working = asyncio.ensure_future(
+                work_at_once(daemon.endpoint, recorder, seeded(seed + number), clients=8, turns=60)
+            )
+            await recorder.wait_for(40)
+            daemon.kill()
+            await working
+    with DaemonProcess(home) as daemon:
+        await work_at_once(daemon.endpoint, recorder, seeded(seed), turns=5)
+        changes = await read_changes(daemon.endpoint, recorder)
+
+    assert any(operation.outcome is None for operation in recorder.operations)
+    check(recorder.of("mira"), changes)
+
+
+async def recorded(home: Path) -> tuple[list[Operation], list[Change]]:
+    recorder = Recorder()
+    async with serving(settings_of(home)) as served:
+        await work_at_once(served.endpoint, recorder, seeded(5))
+        changes = await read_changes(served.endpoint, recorder)
+    return recorder.of("mira"), changes
+
+
+async def test_a_recorded_history_with_one_wrong_answer_is_refused(home: Path) -> None:
+    operations, changes = await recorded(home)
+    check(operations, changes)
+    tried = 0
+    for place, operation in enumerate(operations):
+        for other in operations:
+            if not is_older(other, operation):
+                continue
+            wrong = [*operations]
+            wrong[place] = replace(operation, outcome=other.outcome)
+            with pytest.raises(HistoryError):
+                check_linearizable(wrong, changes)
+            tried += 1
+            break
+    assert tried > 3
+
+
+def is_older(other: Operation, operation: Operation) -> bool:
+    """Whether another read showed heads that had been replaced when the read was sent."""
+    return (
+        isinstance(other.outcome, Shown)
+        and isinstance(operation.outcome, Shown)
+        and other.entity == operation.entity
+        and other.outcome.heads.isdisjoint(operation.outcome.heads)
+        and other.precedes(operation)
+    )
+
+
+async def test_a_recorded_history_without_an_acknowledged_change_is_refused(home: Path) -> None:
+    operations, changes = await recorded(home)
+    for place in range(len(changes) - 1):
+        with pytest.raises(HistoryError):
+            check(operations, changes[:place] + changes[place + 1 :])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [StaleReads, LostUpdates])
+async def test_a_store_that_is_not_linearizable_is_found_out(
+    home: Path, monkeypatch: pytest.MonkeyPatch, bug: Any
+) -> None:
+    async with serving_with(bug, home, monkeypatch) as served:
+        for number in range(MOST_ROUNDS):
+            recorder = Recorder()
+            user = f"user-{number}"
+            await work_at_once(served.endpoint, recorder, seeded(number), user=user)
+            changes = await read_changes(served.endpoint, recorder, user)
+            try:
+                check_linearizable(recorder.of(user), changes, in_log_order=False)
+            except HistoryError:
+                return
+    raise AssertionError("nobody noticed")

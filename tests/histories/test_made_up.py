@@ -34,27 +34,29 @@ def accepts(check: Any, *arguments: Any, **options: Any) -> bool:
 @examples(40)
 @given(histories(most=25), st.booleans())
 def test_operations_that_happened_in_turn_are_linearizable(
-    history: History, in_log_order: bool
+    history: History,
+    in_log_order: bool,  # noqa: FBT001 - drawn
 ) -> None:
     check_linearizable(*history, in_log_order=in_log_order)
 
 
-@examples(60)
+@examples(40)
 @given(histories(most=5).flatmap(spoilt), st.booleans())
 def test_linearizability_is_what_trying_every_order_says(
-    history: History, in_log_order: bool
+    history: History,
+    in_log_order: bool,  # noqa: FBT001 - drawn
 ) -> None:
     said = accepts(check_linearizable, *history, in_log_order=in_log_order)
     assert said == is_possible(*history, in_log_order=in_log_order)
 
 
-@examples(60)
+@examples(40)
 @given(histories(most=25, entity_count=3, units=UNITS))
 def test_units_that_happened_in_turn_are_isolated_and_whole(history: History) -> None:
     check_units(*history)
 
 
-@examples(60)
+@examples(40)
 @given(histories(most=5, entity_count=2, units=("u-1",), merges=False).flatmap(spoilt))
 def test_units_are_what_trying_every_order_says(history: History) -> None:
     assert accepts(check_units, *history) == is_possible(*history)
@@ -63,7 +65,7 @@ def test_units_are_what_trying_every_order_says(history: History) -> None:
 GUARANTEES = st.builds(Guarantees, st.booleans(), st.booleans())
 
 
-@examples(60)
+@examples(40)
 @given(GUARANTEES.flatmap(lambda g: st.tuples(st.just(g), session_histories(g))))
 def test_sessions_that_are_as_old_as_they_may_be_are_kept(
     case: tuple[Guarantees, History],
@@ -72,7 +74,7 @@ def test_sessions_that_are_as_old_as_they_may_be_are_kept(
     check_sessions(*history, guarantees)
 
 
-@examples(60)
+@examples(40)
 @given(
     st.tuples(GUARANTEES, GUARANTEES).flatmap(
         lambda pair: st.tuples(st.just(pair[0]), session_histories(pair[1], most=5).flatmap(spoilt))

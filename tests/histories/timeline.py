@@ -1,4 +1,4 @@
-"""The moments of one scope: the states that its change log leads through, one publication at a time.
+"""The moments of one scope: the states that its change log leads through.
 
 A work unit is published at one moment, so all of its changes are one step here, whatever the log
 has between them. Moment 0 is before the first change.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tests.histories.history import Accepted, HistoryError, NotFound, Shown, short
+from tests.histories.history import Accepted, Conflict, HistoryError, NotFound, Shown, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Look:
 
     def __str__(self) -> str:
         seen = ", ".join(f"{entity.id}: {short(heads)}" for entity, heads in self.seen.items())
-        return f"{self.invoked}–{self.responded} {self.what} {seen}"
+        return f"{self.invoked}-{self.responded} {self.what} {seen}"
 
 
 class Timeline:
@@ -95,14 +95,14 @@ class Timeline:
             least += look.makes
             if not least <= look.exactly <= most or not self.shows(look.exactly, look.seen):
                 raise HistoryError(
-                    f"{look} belongs to moment {look.exactly}, not to {least}–{most} or not to "
+                    f"{look} belongs to moment {look.exactly}, not to {least}-{most} or not to "
                     f"what was there"
                 )
             return look.exactly
         for moment in range(least, most + 1):
             if self.shows(moment, look.seen):
                 return moment
-        raise HistoryError(f"{look} was seen at no moment of {least}–{most}{self._nearby(look)}")
+        raise HistoryError(f"{look} was seen at no moment of {least}-{most}{self._nearby(look)}")
 
     def _nearby(self, look: Look) -> str:
         when = {
@@ -160,28 +160,26 @@ def check_looks(timeline: Timeline, looks: Iterable[Look]) -> dict[Look, int]:
 
 
 def look_of(operation: Operation, timeline: Timeline) -> Look | None:
-    """Return what an operation outside of units, or the close of one, says about the moments.
+    """Return what an operation outside of units says about the moments, if it says anything.
 
     Raises:
         HistoryError: It was accepted, and its change is missing.
     """
-    exactly: int | None = None
+    made = timeline.moment_of_operation.get(operation.number)
+    seen: View = {}
     match operation.outcome:
         case Shown() as shown:
-            seen = {operation.entity: shown.heads}
+            seen, made = {operation.entity: shown.heads}, None
         case NotFound():
-            seen = {operation.entity: NOTHING}
-        case Accepted():
-            exactly = (
-                timeline.moment_of_operation.get(operation.number)
-                if operation.unit is None
-                else timeline.moment_of_unit.get(operation.unit)
-            )
-            if exactly is None and operation.unit is None:
-                raise HistoryError(f"{operation} is missing in the change log")
-            if exactly is None:
-                return None  # all that the unit made it deleted again
-            seen = {}
+            seen, made = {operation.entity: NOTHING}, None
+        case Conflict(heads):
+            seen, made = {operation.entity: heads}, None
+        case Accepted() if made is None:
+            raise HistoryError(f"{operation} is missing in the change log")
+        case None if made is None:
+            return None
+        case None | Accepted():
+            pass
         case _:
             return None
     return Look(
@@ -189,6 +187,6 @@ def look_of(operation: Operation, timeline: Timeline) -> Look | None:
         invoked=operation.invoked,
         responded=operation.responded,
         seen=seen,
-        exactly=exactly,
-        makes=exactly is not None,
+        exactly=made,
+        makes=made is not None,
     )

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from tests.histories.history import Accepted, Conflict, Shown
+from tests.histories.history import Accepted, Conflict, Refused, Shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,13 +25,21 @@ CUT_OFF: Final = (EOFError, ConnectionError)
 class Worker:
     """A client that mutates a few entities of one type, whatever the others do."""
 
-    def __init__(self, client: Client, chance: Random, names: list[str], type_: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        chance: Random,
+        names: list[str],
+        type_: str = "memo",
+        *,
+        tokens: list[str] | None = None,
+    ) -> None:
         self._client: Final = client
         self._chance: Final = chance
         self._names: Final = names
         self._type: Final = type_
         self._seen: Final[dict[str, frozenset[str]]] = {}
-        self._token: str | None = None
+        self._tokens: Final[list[str]] = [] if tokens is None else tokens
 
     async def work(self, turns: int, *, session: str | None = None) -> None:
         """Do so many things, or fewer if the connection ends."""
@@ -43,7 +51,7 @@ class Worker:
         name = self._chance.choice(self._names)
         bases = self._seen.get(name, frozenset())
         draw = self._chance.random()
-        after = (self._token,) if self._token is not None and draw < 0.2 else ()
+        after = (self._tokens[-1],) if self._tokens and draw < 0.2 else ()
         more = {"type_": self._type, "session": session, "after": after}
         strategy = self._chance.choice(("merge", "merge", "mvcc", "reject"))
         value = {"text": f"leaf {self._chance.randrange(1000)}", "n": self._chance.randrange(3)}
@@ -60,7 +68,7 @@ class Worker:
 
     def _learn(self, name: str, done: Operation) -> None:
         if done.token is not None:
-            self._token = done.token
+            self._tokens.append(done.token)
         match done.outcome:
             case Accepted(version=version):
                 known = self._seen.get(name, frozenset())
@@ -74,6 +82,103 @@ class Worker:
                 pass
 
 
+class UnitWorker:
+    """A client that does a few things in one work unit after the other and closes it."""
+
+    def __init__(self, client: Client, chance: Random, names: list[str], units: list[str]) -> None:
+        self._client: Final = client
+        self._chance: Final = chance
+        self._names: Final = names
+        self._units: Final = units
+
+    async def work(self) -> None:
+        """Do some of each unit, until it is closed by this client or another one."""
+        with suppress(*CUT_OFF):
+            for unit in self._units:
+                seen: dict[str, frozenset[str]] = {}
+                for _ in range(self._chance.randint(3, 7)):
+                    if not await self._turn(unit, seen, is_closing=False):
+                        break
+                else:
+                    await self._turn(unit, seen, is_closing=True)
+
+    async def _turn(self, unit: str, seen: dict[str, frozenset[str]], *, is_closing: bool) -> bool:
+        """Do one thing and return whether the unit is still open to more."""
+        name = self._chance.choice(self._names)
+        bases = seen.get(name, frozenset())
+        strategy = self._chance.choice(("mvcc", "mvcc", "reject"))
+        more = {"strategy": strategy, "unit": unit, "is_closing": is_closing}
+        value = {"text": f"leaf {self._chance.randrange(1000)}", "n": 0}
+        draw = self._chance.random()
+        if draw < 0.4 and not is_closing:
+            done = await self._client.read(name, unit=unit)
+        elif not bases:
+            done = await self._client.create(name, value, **more)
+        elif draw < 0.85 or is_closing:
+            done = await self._client.update(name, bases, value, **more)
+        else:
+            done = await self._client.delete(name, bases, **more)
+        match done.outcome:
+            case Accepted(version=version):
+                seen[name] = frozenset([version])
+            case Shown() as shown:
+                seen[name] = shown.heads
+            case Conflict(heads):
+                seen[name] = heads
+            case Refused() | None:
+                return False
+            case _:
+                pass
+        return True
+
+
+async def work_in_units(
+    endpoint: Path,
+    recorder: Recorder,
+    chance: Random,
+    *,
+    units: int = 6,
+    names: int = 3,
+    user: str = "mira",
+) -> None:
+    """Let members of units, writers and readers outside of them, and a subscriber work at once.
+
+    Two members share each second unit.
+    """
+    entities = [f"m-{number}" for number in range(names)]
+    follower = await recorder.connect(endpoint, user)
+    following = asyncio.ensure_future(follower.follow())
+    everybody = [await recorder.connect(endpoint, user) for _ in range(6)]
+    one, other, *outside = everybody
+    members = [
+        UnitWorker(one, _child(chance), entities, [f"u-{n}" for n in range(units)]),
+        UnitWorker(other, _child(chance), entities, [f"u-{n}" for n in range(0, units, 2)]),
+    ]
+    writers = [Worker(client, _child(chance), entities) for client in outside[:2]]
+    await asyncio.gather(
+        *(member.work() for member in members),
+        *(writer.work(4 * units) for writer in writers),
+        *(look_around(client, entities, 4 * units) for client in outside[2:]),
+    )
+    for client in everybody:
+        await client.close()
+    await follower.close()
+    await following
+
+
+async def look_around(client: Client, names: list[str], turns: int) -> None:
+    """Read the entities one after the other, and list them, again and again."""
+    with suppress(*CUT_OFF):
+        for turn in range(turns):
+            await client.read(names[turn % len(names)])
+            if turn % len(names) == 0:
+                await client.list()
+
+
+def _child(chance: Random) -> Random:
+    return type(chance)(chance.random())
+
+
 async def work_at_once(
     endpoint: Path,
     recorder: Recorder,
@@ -84,12 +189,14 @@ async def work_at_once(
     names: int = 2,
     type_: str = "memo",
     with_sessions: bool = False,
+    user: str = "mira",
 ) -> None:
     """Let several clients work until all are done, or cut off; two of them share a session."""
-    connected = [await recorder.connect(endpoint) for _ in range(clients)]
+    connected = [await recorder.connect(endpoint, user) for _ in range(clients)]
+    entities = [f"m-{number}" for number in range(names)]
+    tokens: list[str] = []  # of all: they tell each other
     workers = [
-        Worker(client, type(chance)(chance.random()), [f"m-{n}" for n in range(names)], type_)
-        for client in connected
+        Worker(client, _child(chance), entities, type_, tokens=tokens) for client in connected
     ]
     sessions = [f"s-{number // 2}" if with_sessions else None for number in range(clients)]
     await asyncio.gather(
