@@ -73,8 +73,8 @@ def test_an_interrupted_tour_leaves_nothing(folder: Path, number: signal.Signals
 
 def test_a_step_that_does_not_show_what_it_says_fails_the_tour(folder: Path) -> None:
     code = (
-        "import sys; from patchouli.server import tour;"
-        "tour._read = lambda *_: {'state': 'deleted', 'variants': []};"
+        "import sys; from patchouli.server import tour, tour_agent;"
+        "tour_agent.Agent.read = lambda *_: {'state': 'deleted', 'variants': []};"
         "sys.exit(tour.take_tour())"
     )
     result = subprocess.run(

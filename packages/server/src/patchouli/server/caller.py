@@ -17,6 +17,7 @@ from patchouli.server.settings import IS_WINDOWS, CommandError
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Self
 
 CLIENT: Final = "patchouli-db-cli"
 HANDSHAKE: Final = "patchouli.protocol.handshake@1"
@@ -66,7 +67,7 @@ class Caller:
             self._stream.close()
             raise
 
-    def __enter__(self) -> Caller:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
