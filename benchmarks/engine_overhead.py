@@ -91,7 +91,11 @@ class Prompt(Provider):
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            authority=True, change_stream=True, retrieval=True, linearizable_reads=True
+            authority=True,
+            change_stream=True,
+            retrieval=True,
+            work_units=True,
+            linearizable_reads=True,
         )
 
     async def initialize(self, retention: Retention) -> RuntimeGeneration:

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from patchouli.protocol import CreateData, DeleteData, UpdateData
     from patchouli.provider import (
         Clock,
+        CommitOutcome,
         ControlKey,
         IdempotencyProbe,
         IdSource,
@@ -149,9 +150,15 @@ class Mutations:
             self._refusal(data.type, data.value, selection, is_final=identity is None),
         )
         while True:
-            outcome = await self._admitted(
-                asked, partial(self._try_create, asked, value_json, consistency)
-            )
+            self._enter()
+            try:
+                if asked.is_closing:
+                    attempt = partial(self._try_create, asked, value_json, consistency)
+                    outcome = await self._in_turn(asked, attempt)
+                else:
+                    outcome = await self._try_create(asked, value_json, consistency)
+            finally:
+                self._queued -= 1
             if not isinstance(outcome, Unavailable):
                 return outcome
             await self._access.wait(asked.key.scope, outcome, deadline)
@@ -200,15 +207,16 @@ class Mutations:
         value_json: str | None,
     ) -> tuple[Identity | None, str | None]:
         """Return how a repetition of the mutation is recognized: in general, and by its unit."""
-        if not selection.is_keyed and selection.unit is None:
+        is_keyed, is_in_unit = selection.is_keyed, selection.unit is not None
+        if not (is_keyed or is_in_unit):
             return None, None
         fingerprint = request_fingerprint(operation, entity_type, entity_id, value_json)
         identity = (
             Identity(selection.require_idempotency_key(), fingerprint, self._retention_ms)
-            if selection.is_keyed
+            if is_keyed
             else None
         )
-        if selection.unit is None:
+        if not is_in_unit:
             return identity, None
         return identity, closing_request(None if identity is None else identity.key, fingerprint)
 
@@ -233,29 +241,26 @@ class Mutations:
         if entity_type in self._guards:
             self._guards[entity_type](selection.scope.text, value)
 
-    async def _admitted(self, asked: _Asked, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return what `attempt` returns; it counts among the mutations under way.
-
-        Mutations that close one unit take turns, so that the one that sealed it also learns how it
-        was published.
-        """
+    def _enter(self) -> None:
+        """Count one more mutation under way; the caller takes it off again."""
         if self._queued >= self._max_queued:
             raise OverloadedError(
                 "too many mutations are under way; try again later", retryable=True
             )
-        unit = asked.selection.unit
-        turn = unit.identity if unit is not None and unit.is_closing else None
         self._queued += 1
+
+    async def _in_turn(self, asked: _Asked, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what `attempt`, which is to close a unit, returns when its turn has come.
+
+        So the one that sealed the unit also learns how it was published.
+        """
+        unit = asked.selection.unit
+        assert unit is not None  # noqa: S101 -- only a request in a unit closes one
+        await self._take_turn(unit.identity, asked.deadline)
         try:
-            if turn is None:
-                return await attempt()
-            await self._take_turn(turn, asked.deadline)
-            try:
-                return await attempt()
-            finally:
-                self._turns.give_back(turn)
+            return await attempt()
         finally:
-            self._queued -= 1
+            self._turns.give_back(unit.identity)
 
     async def _try_create(
         self, asked: _Asked, value_json: str, consistency: Consistency | None
@@ -275,10 +280,13 @@ class Mutations:
         version = proposed_version(
             self._new_version(), value_json, (), now_unix_ms=self._clock.unix_ms()
         )
-        outcome = await self._commit(asked, created(version))
+        commit, result = self._commit_of(asked, created(version))
+        outcome = await self._access.commit(commit)
+        if isinstance(outcome, Committed):
+            return result
         if isinstance(outcome, Raced):
             raise conflict(outcome.heads)
-        return outcome
+        return await self._settled(asked, result, outcome)
 
     async def _replace(
         self, asked: _Asked, update: _Update | None, consistency: Consistency
@@ -304,9 +312,15 @@ class Mutations:
                 idempotency=self._probe(asked),
                 unit=self._unit(asked),
             )
-            outcome = await self._admitted(
-                asked, partial(self._try_replace, asked, update, plan, named)
-            )
+            self._enter()
+            try:
+                if asked.is_closing:
+                    attempt = partial(self._try_replace, asked, update, plan, named)
+                    outcome = await self._in_turn(asked, attempt)
+                else:
+                    outcome = await self._try_replace(asked, update, plan, named)
+            finally:
+                self._queued -= 1
             if not isinstance(outcome, Unavailable):
                 return outcome
             await self._access.wait(asked.key.scope, outcome, asked.deadline)
@@ -334,9 +348,12 @@ class Mutations:
                 raise named
             for attempt in range(1, ATTEMPTS + 1):
                 resolution = await self._resolve(selection, named, found, update)
-                outcome = await self._commit(asked, resolution, plan, found.heads)
+                commit, result = self._commit_of(asked, resolution, plan, found.heads)
+                outcome = await self._access.commit(commit)
+                if isinstance(outcome, Committed):
+                    return result
                 if not isinstance(outcome, Raced):
-                    return outcome
+                    return await self._settled(asked, result, outcome)
                 found = outcome
                 if retries and not has_turn and attempt < ATTEMPTS:
                     has_waited = await self._take_turn(key, asked.deadline)
@@ -354,8 +371,10 @@ class Mutations:
         return None if asked.identity is None else asked.identity.probe(self._clock.unix_ms())
 
     def _unit(self, asked: _Asked) -> WorkUnit | None:
-        unit, scope = asked.selection.unit, asked.selection.scope
-        return None if unit is None else unit.at(scope, now_unix_ms=self._clock.unix_ms())
+        unit = asked.selection.unit
+        if unit is None:
+            return None
+        return unit.at(asked.selection.scope, now_unix_ms=self._clock.unix_ms())
 
     async def _find(self, asked: _Asked, plan: ReadPlan) -> Reading | EntityResult | Unavailable:
         """Return what the mutation meets, or its answer if it was accepted before.
@@ -415,14 +434,14 @@ class Mutations:
         )
         return await asyncio.get_running_loop().run_in_executor(self._joins, carry_out, steps)
 
-    async def _commit(
+    def _commit_of(
         self,
         asked: _Asked,
         resolution: Resolution,
         read: ReadPlan | None = None,
         heads: Sequence[Version] = (),
-    ) -> EntityResult | Raced:
-        """Replace `heads` as `resolution` says, and return the answer of the request.
+    ) -> tuple[Commit, EntityResult]:
+        """Return the commit that replaces `heads` as `resolution` says, and its answer.
 
         Should it be too late for that, what comes back brings what `read` brought.
         """
@@ -439,31 +458,36 @@ class Mutations:
         if asked.identity is not None:
             result, result_json = with_text(result)
             record = asked.identity.record(result_json, accepted.recorded_at_unix_ms)
-        outcome = await self._access.commit(
-            Commit(
-                key=asked.key,
-                expected_heads=expected_heads,
-                new_versions=resolution.new_versions,
-                head_versions=resolution.head_versions,
-                accepted=accepted.id,
-                kind=resolution.kind,
-                causal_token=CausalToken(accepted.id),
-                event_meta_json=self._answers.event_meta(selection, accepted.id),
-                recorded_at_unix_ms=accepted.recorded_at_unix_ms,
-                deadline_unix_ms=asked.deadline,
-                ordering_key=selection.ordering_key,
-                write_sessions=selection.write_sessions if selection.sessions else (),
-                base_versions=() if read is None else read.base_versions,
-                with_divergence=read is not None and read.with_divergence,
-                idempotency=record,
-                staging=self._staging(asked, accepted.id),
-            )
+        commit = Commit(
+            key=asked.key,
+            expected_heads=expected_heads,
+            new_versions=resolution.new_versions,
+            head_versions=resolution.head_versions,
+            accepted=accepted.id,
+            kind=resolution.kind,
+            causal_token=CausalToken(accepted.id),
+            event_meta_json=self._answers.event_meta(selection, accepted.id),
+            recorded_at_unix_ms=accepted.recorded_at_unix_ms,
+            deadline_unix_ms=asked.deadline,
+            ordering_key=selection.ordering_key,
+            write_sessions=selection.write_sessions if selection.sessions else (),
+            base_versions=() if read is None else read.base_versions,
+            with_divergence=read is not None and read.with_divergence,
+            idempotency=record,
+            staging=None if selection.unit is None else self._staging(asked, accepted.id),
         )
+        return commit, result
+
+    async def _settled(
+        self, asked: _Asked, result: EntityResult, outcome: CommitOutcome
+    ) -> EntityResult:
+        """Return the answer of a commit that was neither a race nor simply accepted.
+
+        `result` is that of the version that it proposed.
+        """
         match outcome:
-            case Committed() | Staged():
+            case Staged():
                 return result
-            case Raced():
-                return outcome
             case Published() | Drifted():
                 return await self.publication.close(self._closing(asked, result), outcome)
             case Replayed():  # an equal request was faster, or nothing had to be read before
