@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 MARK = re.compile(
     r"^@pytest\.mark\.scenario\((\d+)\)\n(?:@.*\n|    .*\n|\)\n|\]\n)*async def test_", re.M
@@ -12,10 +14,11 @@ MARK = re.compile(
 SCENARIOS = set(range(1, 27))
 
 
-def test_every_scenario_is_a_test_of_the_engine() -> None:
+@pytest.mark.parametrize("place", ["packages/backend/tests/engine", "tests/scenarios"])
+def test_every_scenario_is_a_test_of_the_engine_and_one_over_the_socket(place: str) -> None:
     marked = {
         int(number)
-        for path in (ROOT / "packages/backend/tests/engine").glob("test_*.py")
+        for path in (ROOT / place).glob("test_*.py")
         for number in MARK.findall(path.read_text("utf-8"))
     }
 
