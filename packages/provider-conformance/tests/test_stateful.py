@@ -11,19 +11,25 @@ from hypothesis.stateful import run_state_machine_as_test
 from patchouli.provider import (
     Capabilities,
     Consistency,
+    Cursor,
     Drifted,
     Page,
     PublishOutcome,
     Reading,
     ReadOutcome,
+    Replayed,
     RetrieveOutcome,
+    Unavailable,
 )
 from patchouli.provider_conformance import (
     MACHINE_SETTINGS,
+    ManualClock,
     ModelProvider,
     ModelStorage,
     ProviderMachine,
+    compaction,
 )
+from patchouli.provider_conformance.machine import RETENTION
 
 if TYPE_CHECKING:
     from patchouli.provider import (
@@ -32,6 +38,8 @@ if TYPE_CHECKING:
         Clock,
         Commit,
         CommitOutcome,
+        Compaction,
+        CompactionPlan,
         Provider,
         Publish,
         ReadPlan,
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
         RetrievePlan,
         RuntimeGeneration,
     )
+    from patchouli.provider_conformance.tables import Tables
 
 
 class ModelMachine(ProviderMachine):
@@ -138,6 +147,135 @@ class PublishesThoughLate(ModelProvider):
         return await super().publish(replace(publish, deadline_unix_ms=None))
 
 
+class ForgetsThatAPolicyIsHeld(ModelProvider):
+    async def commit(self, commit: Commit) -> CommitOutcome:
+        if commit.staging is not None:
+            commit = replace(commit, staging=replace(commit.staging, holds_policy=False))
+        return await super().commit(commit)
+
+
+class TakesAStagedReplayForAPublishedOne(ModelProvider):
+    async def commit(self, commit: Commit) -> CommitOutcome:
+        outcome = await super().commit(commit)
+        return replace(outcome, is_staged=False) if isinstance(outcome, Replayed) else outcome
+
+
+class MarksAnotherSeal(ModelProvider):
+    async def commit(self, commit: Commit) -> CommitOutcome:
+        if not commit.new_versions:
+            commit = replace(commit, accepted=commit.head_versions[-1])
+        outcome = await super().commit(commit)
+        return outcome
+
+
+class ForgetsTheTokenOfAResolution(ModelProvider):
+    async def publish(self, publish: Publish) -> PublishOutcome:
+        resolutions = tuple(replace(r, causal_token=None) for r in publish.resolutions)
+        return await super().publish(replace(publish, resolutions=resolutions))
+
+
+class KeepsTheFirstResult(ModelProvider):
+    async def publish(self, publish: Publish) -> PublishOutcome:
+        return await super().publish(replace(publish, results=()))
+
+
+class ForgetsTheSessionsOfAUnit(ModelProvider):
+    async def commit(self, commit: Commit) -> CommitOutcome:
+        if commit.staging is not None:
+            commit = replace(commit, write_sessions=())
+        return await super().commit(commit)
+
+
+class AdvancesASessionThatWasRefused(ModelProvider):
+    async def read(self, plan: ReadPlan) -> ReadOutcome:
+        outcome = await super().read(plan)
+        if isinstance(outcome, Unavailable):
+            asked = [s.key for s in plan.consistency.sessions if s.monotonic_reads]
+            tables = self._storage.tables
+            tables.advance_read(plan.key.scope, asked, tables.frontier(plan.key.scope))
+        return outcome
+
+
+class LetsOneWaitInAUnit(ModelProvider):
+    async def read(self, plan: ReadPlan) -> ReadOutcome:
+        outcome = await super().read(plan)
+        if isinstance(outcome, Unavailable) and plan.unit is not None:
+            return replace(outcome, frontier=self._storage.tables.frontier(plan.key.scope))
+        return outcome
+
+
+class OpensAUnitForNothing(ModelProvider):
+    async def read(self, plan: ReadPlan) -> ReadOutcome:
+        outcome = await super().read(plan)
+        if isinstance(outcome, Unavailable) and plan.unit is not None:
+            await super().read(replace(plan, consistency=Consistency(), idempotency=None))
+        return outcome
+
+
+class PublishesAnOverdueUnit(ModelProvider):
+    async def commit(self, commit: Commit) -> CommitOutcome:
+        if commit.staging is None:
+            return await super().commit(commit)
+        unit = replace(commit.staging.unit, now_unix_ms=0)
+        clock, self._clock = self._clock, ManualClock(0)
+        try:
+            staging = replace(commit.staging, unit=unit)
+            return await super().commit(replace(commit, staging=staging))
+        finally:
+            self._clock = clock
+
+
+class ExpiresUnitsOnlyWhenTheyAreUsed(ModelProvider):
+    """A unit whose end nobody noticed is alive again when the clock is set back."""
+
+    def _begin(self) -> Tables:
+        return self._storage.tables.copy()
+
+
+class ForgetsRecordsAtAStop(ModelProvider):
+    async def shutdown(self) -> None:
+        self._storage.tables.records.clear()
+        await super().shutdown()
+
+
+class PrunesWithoutATrace(ModelProvider):
+    async def read_changes(self, plan: ChangesPlan) -> ChangePage:
+        page = await super().read_changes(plan)
+        return page if page.changes else replace(page, pruned_through=Cursor(0))
+
+
+class CompactsTooMuch(ModelProvider):
+    """Keeps what has a reason of its own, and not what lies between."""
+
+    async def compact(self, plan: CompactionPlan) -> Compaction:
+        outcome = await super().compact(plan)
+        tables = self._storage.tables
+        at = compaction.horizons(RETENTION, self._clock.unix_ms())
+        for key, name in list(tables.versions):
+            if name not in compaction.kept_for_themselves(tables, key, at):
+                del tables.versions[key, name]
+        return outcome
+
+
+class CompactsPastOpenUnits(ModelProvider):
+    async def compact(self, plan: CompactionPlan) -> Compaction:
+        tables = self._storage.tables
+        units, tables.units = tables.units, {}
+        staged = {p: v for p, v in tables.versions.items() if v.unit is not None}
+        for place in staged:
+            del tables.versions[place]
+        outcome = await super().compact(plan)
+        self._storage.tables.units = units
+        self._storage.tables.versions |= staged
+        return outcome
+
+
+class KeepsWhatIsDue(ModelProvider):
+    async def compact(self, plan: CompactionPlan) -> Compaction:
+        outcome = await super().compact(plan)
+        return replace(outcome, is_more_due=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "faulty",
@@ -153,6 +291,22 @@ class PublishesThoughLate(ModelProvider):
         KeepsOldChanges,
         ForgetsADriftedEntity,
         PublishesThoughLate,
+        ForgetsThatAPolicyIsHeld,
+        TakesAStagedReplayForAPublishedOne,
+        MarksAnotherSeal,
+        ForgetsTheTokenOfAResolution,
+        KeepsTheFirstResult,
+        ForgetsTheSessionsOfAUnit,
+        AdvancesASessionThatWasRefused,
+        LetsOneWaitInAUnit,
+        OpensAUnitForNothing,
+        PublishesAnOverdueUnit,
+        ExpiresUnitsOnlyWhenTheyAreUsed,
+        ForgetsRecordsAtAStop,
+        PrunesWithoutATrace,
+        CompactsTooMuch,
+        CompactsPastOpenUnits,
+        KeepsWhatIsDue,
     ],
 )
 def test_the_machine_finds_a_fault(faulty: type[ModelProvider]) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from patchouli.provider_conformance.builders import ManualClock
-    from patchouli.provider_conformance.control_machine import ProviderMachine
     from patchouli.provider_conformance.invariants import check_visible_state
     from patchouli.provider_conformance.machine import MACHINE_SETTINGS
     from patchouli.provider_conformance.model import EVERYTHING, ModelProvider, ModelStorage
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from patchouli.provider_conformance.suite.unit_state import UnitStateConformance
     from patchouli.provider_conformance.suite.units import UnitViewConformance
     from patchouli.provider_conformance.suite.waiting import WaitingConformance
+    from patchouli.provider_conformance.unit_machine import ProviderMachine
 
 _HOMES = {
     "EVERYTHING": "model",
@@ -82,7 +82,7 @@ _HOMES = {
     "OpenProvider": "suite.base",
     "OrderConformance": "suite.ordering",
     "PointerConformance": "suite.matching",
-    "ProviderMachine": "control_machine",
+    "ProviderMachine": "unit_machine",
     "ProviderSuite": "suite.base",
     "PublicationConformance": "suite.publication",
     "ReferencesConformance": "suite.references",

@@ -1,8 +1,14 @@
 """Any provider against the model: random histories, and the same answers from both.
 
-`ProviderMachine` (control_machine.py) adds the rules for what only some providers claim. An adapter
+`ProviderMachine` (unit_machine.py) adds the rules for what only some providers claim. An adapter
 inherits it, says how to open a provider on storage of its own, and lets pytest run its `TestCase`.
-A difference shrinks to a short list of the calls that lead to it.
+A difference shrinks to a short list of the calls that lead to it. What the model answers to a call
+stands as a comment before it; after each call both have to show the same heads of all entities.
+
+A provider may remove what is past its retention whenever it likes, and the model does so only when
+it is told to compact. So the machine asks about nothing that may be gone: `latest_unix_ms` is the
+latest time that the clock has ever shown, and what had ended by then is not asked about, although
+the clock may have been set back since.
 """
 
 from __future__ import annotations
@@ -12,14 +18,15 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, currently_in_test_context, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from patchouli.provider import (
     CausalToken,
     ChangesPlan,
     Commit,
     Committed,
+    CompactionPlan,
     Cursor,
     EntityKey,
     Filter,
@@ -28,16 +35,18 @@ from patchouli.provider import (
     Order,
     Page,
     ProviderError,
+    Retention,
     RetrieveOutcome,
     RetrievePlan,
     ScopeText,
+    UnsupportedError,
     Version,
     VersionState,
     change_kind,
 )
+from patchouli.provider_conformance import compaction
 from patchouli.provider_conformance.asking import position_of
 from patchouli.provider_conformance.builders import (
-    FOREVER,
     LATE,
     NEVER,
     OTHER_SCOPE,
@@ -56,6 +65,7 @@ from patchouli.provider_conformance.comparing import Answer, Cursors, SameCursor
 from patchouli.provider_conformance.invariants import check_visible_state
 from patchouli.provider_conformance.model import ModelProvider, ModelStorage
 from patchouli.provider_conformance.tables import View
+from patchouli.provider_conformance.trace import told
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -78,6 +88,11 @@ VALUES: list[Json] = [
 TEXTS = ["apple", "a", "pe", "red", "APPLE p", "straße", "ὀδός", "n", "null", "1"]
 POINTERS = ["/n", "/text", "/tags", "/tags/0", "/deep/a~1b/0", "/0"]
 OPERANDS: list[Json] = [1, 1.5, "pear", "a", True, None, ["a", "b"], {"n": 1.0}]
+
+
+RETENTION = Retention(changes_seconds=1, idempotency_seconds=1, history_seconds=2)
+CHANGES_MS = 1_000  # the same in the unit of the clock
+COMPACTION_LIMIT = 3  # things a step, so that a compaction takes several
 
 
 def titled(text: str) -> Json:
@@ -113,6 +128,10 @@ class EntityMachine(RuleBasedStateMachine):
 
     provider: Provider
     model: ModelProvider
+    compacts = False
+    """Whether the provider compacts on demand."""
+    is_open = False
+    """Whether both have started and not stopped."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,6 +142,7 @@ class EntityMachine(RuleBasedStateMachine):
         self.versions: dict[EntityKey, list[str]] = {key: [] for key in KEYS}
         self.serial = 0
         self.cutoff = 0
+        self.latest_unix_ms = self.clock.now_unix_ms
 
     def open_provider(self, clock: Clock) -> Provider:
         """Construct a provider, each time on the same storage that belongs to this machine."""
@@ -139,6 +159,8 @@ class EntityMachine(RuleBasedStateMachine):
     def begin(self, population: list[Json]) -> None:
         """Start both, with some entities."""
         self.start()
+        asked = answer_to(self.provider.compact(CompactionPlan(limit=1)))
+        self.compacts = self._runner.run(asked) is not UnsupportedError
         for key, value in zip(KEYS, population, strict=False):
             self.create(key=key, value=value, deadline=None)
 
@@ -147,7 +169,13 @@ class EntityMachine(RuleBasedStateMachine):
         provider = self.open_provider(self.clock)
         self.model = ModelProvider(self.storage, self.clock, capabilities=provider.capabilities())
         self.provider = provider
-        self.ask(lambda p, _: p.initialize(FOREVER))
+        self.ask(lambda p, _: p.initialize(RETENTION))
+        self.is_open = True
+
+    def stop(self) -> None:
+        """Stop both."""
+        self.is_open = False
+        self.ask(lambda p, _: p.shutdown())
 
     @rule(key=keys, value=values, deadline=deadlines)
     def create(self, key: EntityKey, value: Json, deadline: int | None) -> None:
@@ -172,7 +200,7 @@ class EntityMachine(RuleBasedStateMachine):
         data: st.DataObject,
     ) -> None:
         """Replace some versions by a new one (or a tombstone); the other heads stay."""
-        known, heads = self.versions[key], self.heads(key)
+        known, heads = self.known(key), self.heads(key)
         bases = data.draw(some_of(known, at_least=min(len(known), 1)), label="bases")
         expected = data.draw(some_of([*known, "ghost"]), label="expected") if is_stale else heads
         at = self.clock.unix_ms()
@@ -199,7 +227,7 @@ class EntityMachine(RuleBasedStateMachine):
     @rule(key=keys, value=values, data=st.data())
     def merge_at_once(self, key: EntityKey, value: Json, data: st.DataObject) -> None:
         """Add a proposal and, as the only head, what it was merged into."""
-        known, heads = self.versions[key], self.heads(key)
+        known, heads = self.known(key), self.heads(key)
         bases = data.draw(some_of(known), label="bases")
         at = self.clock.unix_ms()
         proposal = version(self.fresh_id(), value, parents=bases, recorded_at_unix_ms=at)
@@ -223,7 +251,7 @@ class EntityMachine(RuleBasedStateMachine):
     )
     def contradict(self, key: EntityKey, wrong: str) -> None:
         """Commit what no store may keep."""
-        heads, known = self.heads(key), self.versions[key]
+        heads, known = self.heads(key), self.known(key)
         name = self.fresh_id()
         new = version(name, parents=["ghost"] if wrong == "parent" else heads)
         after = [name, "ghost"] if wrong == "head" else [name]
@@ -242,8 +270,8 @@ class EntityMachine(RuleBasedStateMachine):
     @rule(key=keys, data=st.data(), with_divergence=st.booleans())
     def read(self, key: EntityKey, data: st.DataObject, *, with_divergence: bool) -> None:
         """Read heads, bases and perhaps the divergence."""
-        others = [] if with_divergence else ["ghost", *self.versions[KEYS[0]]]
-        names = list(dict.fromkeys([*self.versions[key], *others]))
+        others = [] if with_divergence else ["ghost", *self.known(KEYS[0])]
+        names = list(dict.fromkeys([*self.known(key), *others]))
         bases = data.draw(some_of(names), label="bases")
         plan = read(key, *bases, with_divergence=with_divergence)
         self.ask(lambda p, _: p.read(plan))
@@ -301,17 +329,45 @@ class EntityMachine(RuleBasedStateMachine):
         """Read a page of changes from near the end; the cut-off of retention never goes back."""
         if older_than_ms is not None:
             self.cutoff = max(self.cutoff, self.clock.unix_ms() - older_than_ms)
+        self.cutoff = max(self.cutoff, self.latest_unix_ms - CHANGES_MS)
         plan = changes(
             scope=scope, limit=limit, types=types, ids=ids, retained_after_unix_ms=self.cutoff
         )
         after = Cursor(max(self.storage.tables.frontier(scope) - back, 0))
         self.ask(lambda p, cursors: page_after(p, plan, cursors.to_provider(after)))
 
-    @rule(by_ms=st.integers(-20, 20))
+    @rule(by_ms=st.sampled_from([1, 2, 5, 5, 10, 20, 500, 1_100, 2_500]))
     def move_clock(self, by_ms: int) -> None:
-        """Set the clock ahead, or back where no unit waits for its end."""
-        is_steady = self.model.capabilities().work_units
-        self.clock.now_unix_ms += abs(by_ms) if is_steady else by_ms
+        """Set the clock ahead, sometimes past every retention."""
+        self.clock.now_unix_ms += by_ms
+        self.latest_unix_ms = max(self.latest_unix_ms, self.clock.now_unix_ms)
+
+    @rule(by_ms=st.sampled_from([1, 20, 100, 600, 3_000]), was_ahead=st.booleans())
+    def set_clock_back(self, by_ms: int, *, was_ahead: bool) -> None:
+        """Set the clock back, perhaps from a time that it should not have shown.
+
+        What has ended before it is set back is told to both, and does not come back.
+        """
+        if was_ahead:
+            self.move_clock(by_ms=by_ms)
+        self.checkpoint()
+        self.clock.now_unix_ms -= by_ms
+        self.look_closely()
+
+    @precondition(lambda self: self.compacts)
+    @rule(ahead_ms=st.sampled_from([0, 1_100, 2_100, 2_500]))
+    def compact(self, ahead_ms: int) -> None:
+        """Compact both to the end, after a while; what is gone is unknown to both then."""
+        self.move_clock(by_ms=ahead_ms)
+        for provider in (self.model, self.provider):
+            self._runner.run(compact_fully(provider))
+        for key, names in self.versions.items():
+            left = [name for name in names if (key, name) in self.storage.tables.versions]
+            certain = {*self.known(key), *names} - ({*left} - {*self.known(key)})
+            plan = read(key, *sorted(certain))
+            self.ask(lambda p, _, plan=plan: p.read(plan))
+            self.versions[key] = left
+        self.look_closely()
 
     @rule()
     def checkpoint(self) -> None:
@@ -321,34 +377,37 @@ class EntityMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """Stop both cleanly and start them again."""
-        self.ask(lambda p, _: p.shutdown())
+        self.stop()
         self.start()
+        self.look_closely()
 
     @precondition(lambda self: self.can_abandon)
     @rule()
     def crash(self) -> None:
         """Drop both without a clean stop and start them again."""
+        self.is_open = False
         self.model.abandon()
         self._runner.run(self.abandon(self.provider))
         self.start()
-
-    @invariant()
-    def heads_agree(self) -> None:
-        """Both have the same heads of every entity, at the same frontier."""
-        for key in KEYS:
-            self.ask(lambda p, _, key=key: p.read(read(key)))
+        self.look_closely()
 
     def teardown(self) -> None:
         """Look at the whole of what shows, then stop and remove everything."""
         try:
             if hasattr(self, "provider"):
-                if self.cutoff == 0:
+                if self.shows_everything():
                     for scope in (SCOPE, OTHER_SCOPE):
                         self._runner.run(check_visible_state(self.provider, scope))
-                self.ask(lambda p, _: p.shutdown())
+                self.stop()
         finally:
             self._runner.close()
             self.discard()
+
+    def shows_everything(self) -> bool:
+        """Return whether no change may have been pruned."""
+        horizon = max(self.cutoff, self.latest_unix_ms - CHANGES_MS)
+        log = self.storage.tables.log
+        return not any(e.is_pruned or e.change.recorded_at_unix_ms < horizon for e in log)
 
     def write(
         self,
@@ -402,13 +461,36 @@ class EntityMachine(RuleBasedStateMachine):
         tables = self.storage.tables
         return list(View(tables, key.scope, tables.frontier(key.scope)).head_ids(key))
 
+    def known(self, key: EntityKey) -> list[str]:
+        """Return the published versions of `key` that no provider may have removed."""
+        at = compaction.horizons(RETENTION, self.latest_unix_ms)
+        needed = compaction.needed_versions(self.storage.tables, key, at)
+        return [name for name in self.versions[key] if name in needed]
+
     def fresh_id(self) -> str:
         """Return an id that was not used before; ids do not ascend."""
         self.serial += 1
         return f"{self.serial * 37 % 100:02d}-{self.serial}"
 
     def ask(self, question: Question) -> Answer:
-        """Ask the model and the provider, compare the answers, and return the model's."""
+        """Ask the model and the provider, compare what shows, and return the model's answer."""
+        answer = self.compare(question)
+        if currently_in_test_context():
+            note(f"# {told(answer)}")
+        if self.is_open:
+            self.look_around()
+        return answer
+
+    def look_around(self) -> None:
+        """Compare the heads of every entity."""
+        for key in KEYS:
+            self.compare(lambda p, _, key=key: p.read(read(key)))
+
+    def look_closely(self) -> None:
+        """Compare what else shows; after what seldom happens, so that it is not lost again."""
+
+    def compare(self, question: Question) -> Answer:
+        """Ask the model and the provider the same, compare, and return the model's answer."""
         same = SameCursors()
         expected = self._runner.run(answer_to(question(self.model, same)))
         actual = self._runner.run(answer_to(question(self.provider, self.cursors)))
@@ -434,6 +516,13 @@ async def every_page(provider: Provider, plan: RetrievePlan) -> list[RetrieveOut
         if not isinstance(outcome, Page) or not outcome.has_more:
             return outcomes
         plan = replace(plan, after=position_of(outcome.hits[-1]))
+
+
+async def compact_fully(provider: Provider) -> None:
+    """Compact until nothing more is due."""
+    plan = CompactionPlan(limit=COMPACTION_LIMIT)
+    while (await provider.compact(plan)).is_more_due:
+        pass
 
 
 async def page_after(provider: Provider, plan: ChangesPlan, after: Cursor) -> Answer:
