@@ -229,3 +229,8 @@ INSERT INTO change VALUES (10,1,4,'updated','["m4"]','token-m3','{}',17000000600
 INSERT INTO change VALUES (11,2,5,'created','["f1"]','token-f1','{}',1700000060000);
 INSERT INTO causal_token VALUES ('token-p1',1,1);
 INSERT INTO causal_token VALUES ('token-p2',1,2);
+INSERT INTO session VALUES (2,'{"fields":{"key":"session"},"scope":{"w":"植物"}}',0,11);
+INSERT INTO work_unit VALUES (1,'{"fields":{"key":"open"},"scope":{"w":"1"}}',2,'{"policy":1}','open',1700000000000,9223372036854775807,NULL,11,'token-f1',NULL,NULL);
+INSERT INTO work_unit_entity VALUES (1,'note','staged','["u1"]','{}',0,'token-u1','{}','[]',0,1);
+INSERT INTO work_unit_version VALUES (1,'note','staged','u1',0,0,'[]',1700000060000,'token-u1','{"text":"not yet"}');
+INSERT INTO idempotency VALUES (1,X'E64091F7365BE3CE8277227D065109A9','{"fields":{"key":"once"},"scope":{"w":"植物"}}','"request"','"result"',9223372036854775807,NULL);

@@ -14,7 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
-from patchouli.provider import ChangeKind, Committed, Order, ScopeText
+from patchouli.provider import (
+    INTEGER_MAX,
+    CausalToken,
+    ChangeKind,
+    Committed,
+    Consistency,
+    Order,
+    Published,
+    Reading,
+    Replayed,
+    ScopeText,
+    SessionRequirement,
+    Staged,
+)
 from patchouli.provider_conformance.builders import (
     FOREVER,
     NOW,
@@ -22,12 +35,17 @@ from patchouli.provider_conformance.builders import (
     ManualClock,
     changes,
     commit,
+    control,
     create,
     delete,
     entity,
+    probe,
     read,
+    record,
     retrieve,
+    staging,
     tombstone,
+    unit,
     update,
     version,
 )
@@ -52,6 +70,10 @@ ELSEWHERE = ScopeText('{"w":"植物"}')
 # An entity of each kind: updated, in conflict, deleted, merged, in another scope.
 PLAIN, SPLIT, GONE, MERGED = map(entity, ("plain", "split", "gone", "merged"))
 FAR = entity("far", scope=ELSEWHERE, kind="task")
+STAGED = entity("staged", scope=ELSEWHERE)  # in a work unit that is open
+ONCE = control("once", scope=ELSEWHERE)
+SESSION = control("session", scope=ELSEWHERE)
+UNIT = unit("open", scope=ELSEWHERE, expires_at_unix_ms=INTEGER_MAX)
 
 HEADS = {
     PLAIN: {"p2": (("p1",), {"text": "A fern, watered", "n": 2})},
@@ -103,7 +125,15 @@ def history() -> list[Commit]:
             expected=["m2"],
             heads=["m4"],
         ),
-        create(FAR, "f1", values["f1"], **at),
+        create(
+            FAR,
+            "f1",
+            values["f1"],
+            idempotency=record(ONCE, expires_at_unix_ms=INTEGER_MAX),
+            write_sessions=(SESSION,),
+            **at,
+        ),
+        create(STAGED, "u1", {"text": "not yet"}, staging=staging(UNIT), **at),
     ]
 
 
@@ -112,7 +142,7 @@ async def made(path: Path) -> None:
     provider = SqliteProvider(path, clock=ManualClock(), entropy=bytes)
     await provider.initialize(FOREVER)
     for step in history():
-        assert isinstance(await provider.commit(step), Committed)
+        assert isinstance(await provider.commit(step), Committed | Staged)
     await provider.abandon()
     connection = open_writer(path, cache_kib=1000, disk=Disk())
     with transaction(connection):
@@ -206,6 +236,34 @@ async def test_a_database_of_an_older_release_holds_what_it_held(
     assert connection.pragma("application_id") == APPLICATION_ID
     assert connection.pragma("user_version") == FORMAT_VERSION
     connection.close()
+
+
+@pytest.mark.parametrize("number", FORMATS)
+async def test_a_database_of_an_older_release_keeps_its_control_data(
+    number: int, tmp_path: Path
+) -> None:
+    provider = SqliteProvider(restored(number, tmp_path / "db"), clock=ManualClock(LATER))
+    await provider.initialize(FOREVER)
+    requirement = SessionRequirement(key=SESSION, monotonic_reads=True, read_your_writes=True)
+    everything = Consistency(minimum_tokens=(CausalToken("token-f1"),), sessions=(requirement,))
+
+    outside = await provider.read(read(FAR, consistency=everything, idempotency=probe(ONCE)))
+    pruned = await provider.read(
+        read(PLAIN, consistency=Consistency(minimum_tokens=(CausalToken("token-p1"),)))
+    )
+    inside = await provider.read(read(STAGED, unit=UNIT))
+    closed = await provider.commit(
+        update(STAGED, "u1", "u2", staging=staging(UNIT, close=True), recorded_at_unix_ms=LATER)
+    )
+    await provider.shutdown()
+
+    assert isinstance(outside, Reading)
+    assert outside.record == Replayed(result_json='"result"')
+    assert isinstance(pruned, Reading)
+    assert isinstance(inside, Reading)
+    assert [head.id for head in inside.heads] == ["u1"]
+    assert isinstance(closed, Published)
+    check_truth(tmp_path / "db")
 
 
 @pytest.mark.parametrize("number", FORMATS)
