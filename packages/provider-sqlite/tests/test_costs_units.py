@@ -39,6 +39,12 @@ OPENING = 2  # the frontier of the scope, the row of the unit
 UNIT = unit()
 
 
+@pytest.fixture(autouse=True)
+def _without_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count what happens in production, where invariants are not checked."""
+    monkeypatch.setattr("patchouli.provider_sqlite.units_publishing.check", lambda *_: None)
+
+
 async def staged(watched: Watched, commit: Commit, work_unit: WorkUnit = UNIT) -> None:
     outcome = await watched.provider.commit(replace(commit, staging=staging(work_unit)))
     assert isinstance(outcome, Staged), outcome

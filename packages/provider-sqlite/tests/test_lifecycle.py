@@ -20,18 +20,15 @@ from patchouli.provider import (
     Raced,
     Reading,
     UnavailableError,
-    UnsupportedError,
 )
 from patchouli.provider_conformance.builders import (
     FOREVER,
     SCOPE,
     ManualClock,
     changes,
-    control,
     create,
     entity,
     read,
-    record,
     update,
 )
 from patchouli.provider_sqlite import SqliteLimits, SqliteProvider
@@ -313,19 +310,6 @@ async def test_every_call_before_the_start_and_after_the_stop_is_refused(tmp_pat
     await all_calls()
     with pytest.raises(MisuseError):
         await provider.initialize(FOREVER)
-
-
-async def test_what_is_not_offered_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    provider = at(tmp_path / "db")
-    await provider.initialize(FOREVER)
-
-    with pytest.raises(UnsupportedError):
-        await provider.commit(create(entity(), idempotency=record(control("k"))))
-    reading = await provider.read(read(entity()))
-
-    assert isinstance(reading, Reading)
-    assert reading.heads == ()
-    await provider.shutdown()
 
 
 async def test_a_stop_without_a_start_lets_go_of_the_files(tmp_path: Path) -> None:

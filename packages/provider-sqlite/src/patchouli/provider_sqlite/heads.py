@@ -23,7 +23,7 @@ from patchouli.provider_sqlite.codec import ids_text, state_number
 from patchouli.provider_sqlite.errors import KIND
 
 if TYPE_CHECKING:
-    from patchouli.provider import Commit, Resolution, Version
+    from patchouli.provider import Commit, PublishedEntity, Resolution, Version
     from patchouli.provider_sqlite.connection import Connection
 
 STATE: Final = """
@@ -91,7 +91,9 @@ class EntityState(NamedTuple):
 ABSENT: Final = EntityState(None, frozenset())
 
 
-def read_state(connection: Connection, scope_id: int, commit: Commit) -> EntityState:
+def read_state(
+    connection: Connection, scope_id: int, commit: Commit | PublishedEntity
+) -> EntityState:
     """Return the present heads of the entity that `commit` is about."""
     row = connection.execute(STATE, (scope_id, commit.key.type, commit.key.id)).get
     if row is None:

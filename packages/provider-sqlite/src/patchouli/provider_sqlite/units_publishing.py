@@ -31,6 +31,7 @@ from patchouli.provider import (
     VersionId,
     VersionState,
     change_kind,
+    check,
     surviving_heads,
 )
 from patchouli.provider_sqlite import bulk, heads
@@ -201,6 +202,10 @@ def close(
     staged because `has_drifted` says that the unit has not.
     """
     if closing is not None:
+        check(
+            "I33 only heads that were answered for are replaced",
+            lambda: not drift(group.connection, unit, read_staged(group.connection, unit)),
+        )
         unit = unit.sealed(sealed_by, accepted)
         return publish_unit(group, unit, recorded_at=recorded_at, closing=closing)
     entities = read_staged(group.connection, unit)
@@ -266,9 +271,11 @@ def publish_unit(
         resolution = None if resolutions is None else resolutions.get(entity.name)
         publication.add(entity, versions[entity.name], resolution)
     publication.write()
+    check("I31 the heads that are answered are those that are published", publication.is_shown)
     connection.execute(DROP_RECORDS, (unit.unit_id, recorded_at))
     connection.execute(PUBLISH_RECORDS, (unit.unit_id,))
     connection.execute(END, (unit.unit_id, "committed", group.unix_ms()))
+    check("I34 a work unit leaves its name", lambda: not read_staged(connection, unit))
     return Published(
         entities=tuple(publication.published),
         sealed_by=unit.sealed_by or "",
@@ -355,6 +362,14 @@ class _Publication:
         bulk.replace_heads(connection, self._updates)
         bulk.INSERT_CHANGES.run(connection, self._changes)
         NAME_POSITIONS.run(connection, self._names)
+
+    def is_shown(self) -> bool:
+        """Return whether the heads of every published entity are what is answered for it."""
+        connection, scope_id = self._group.connection, self._unit.scope_id
+        return all(
+            heads.read_state(connection, scope_id, entity).heads == frozenset(ids(entity.heads))
+            for entity in self.published
+        )
 
     def _heads(
         self, key: EntityKey, new: Sequence[Version], head_ids: Sequence[VersionId]
