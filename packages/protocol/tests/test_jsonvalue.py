@@ -2,14 +2,34 @@ from __future__ import annotations
 
 import json
 import math
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from patchouli.protocol import IntegerRangeError, JsonParseError, JsonValue, parse_json
+from patchouli.protocol import (
+    IntegerRangeError,
+    JsonParseError,
+    JsonValue,
+    jsonvalue,
+    parse_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.usefixtures("walk")
 
 EMOJI = "\N{GRINNING FACE}"
+
+
+@pytest.fixture(scope="module", params=["one by one", "by levels"])
+def walk(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Judge every text in the way of short ones, and in that of long ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "by levels":
+            patch.setattr(jsonvalue, "_LONG_TEXT", 0)
+        yield
 
 
 def oracle(data: bytes) -> JsonValue:
@@ -250,8 +270,9 @@ def test_very_deep_nesting_is_refused_and_does_no_harm(levels: int, opening: str
         parse_json(opening * levels)
 
 
-def test_many_shallow_containers_are_no_depth() -> None:
-    assert len(parse_json("[" + ",".join(['{"a":[1]}'] * 1000) + "]")) == 1000
+@pytest.mark.parametrize("number", [1000, 100_000])
+def test_many_shallow_containers_are_no_depth(number: int) -> None:
+    assert len(parse_json("[" + ",".join(['{"a":[1]}'] * number) + "]")) == number
 
 
 @pytest.mark.clause("json.duplicates")
