@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
+import json
 import os
 import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from patchouli.backend import ArtifactLibrary
+from patchouli.backend import ArtifactLibrary, ArtifactStoreError
 from patchouli.protocol import (
     CREATE,
     DOWNLOAD_CHUNK,
@@ -20,7 +22,9 @@ from patchouli.protocol import (
     UPLOAD_COMMIT,
 )
 from patchouli.provider import UnsafeStoreError
-from patchouli.provider_sqlite import SqliteProvider
+from patchouli.provider_sqlite import Archive, SqliteProvider
+from patchouli.server.assemble import log_care
+from patchouli.server.logs import Log
 from patchouli.server.settings import CommandError
 from patchouli.server.testing import (
     beginning,
@@ -208,3 +212,74 @@ async def test_at_the_end_the_library_is_let_go_of_after_the_store(
         assert served.endpoint.exists()
 
     assert ended == ["store", "library"]
+
+
+class Told(Log):
+    """A log that lets a test wait for an event."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__("error")
+        self._event = event
+        self.fields: dict[str, Any] = {}
+        self.came = asyncio.Event()
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._note(event, fields)
+
+    def error(self, event: str, *, error: BaseException | None = None, **fields: Any) -> None:
+        assert error is None
+        self._note(event, fields)
+
+    def _note(self, event: str, fields: dict[str, Any]) -> None:
+        if event == self._event:
+            self.fields = fields
+            self.came.set()
+
+
+def grow_old(home: Path) -> None:
+    """Let a day pass by for the artifacts of a daemon that is stopped."""
+    for path in objects(home):
+        os.utime(path, (0, 0))
+    with Archive(home / "data" / "patchouli.db") as archive:
+        note = {"incarnation": archive.incarnation, "since_unix_ms": 0}
+    (home / "data/artifacts/database").write_text(json.dumps(note), encoding="utf-8")
+
+
+@pytest.mark.slow
+async def test_a_daemon_collects_what_nothing_names_by_itself(home: Path) -> None:
+    async with serving(settings_of(home)) as served, await served.connect("artifacts") as peer:
+        await upload(peer, b"needed", id="a")
+        with pytest.raises(AssertionError):  # its bytes stay, and no entity comes to be
+            await upload(peer, b"needless", id="a")
+    grow_old(home)
+    log = Told("artifacts.collected")
+
+    settings = settings_of(home, artifact_collect_seconds=1)
+    async with serving(settings, log=log) as served:
+        await asyncio.wait_for(log.came.wait(), 10)
+        async with await served.connect("artifacts") as peer:
+            assert await download(peer, "a") == b"needed"
+
+    assert log.fields == {"objects": 1, "bytes": len(b"needless")}
+    assert len(objects(home)) == 1
+
+
+@pytest.mark.slow
+async def test_a_daemon_finds_damaged_bytes_by_itself(home: Path) -> None:
+    log = Told("artifacts.damaged")
+
+    settings = settings_of(home, artifact_collect_seconds=0, artifact_check_seconds=1)
+    async with serving(settings, log=log) as served, await served.connect("artifacts") as peer:
+        await upload(peer, b"whole", id="a")
+        objects(home)[0].write_bytes(b"whale")
+        await asyncio.wait_for(log.came.wait(), 10)
+
+    assert log.fields == {"objects": 1}
+
+
+def test_a_failure_of_the_care_is_logged_with_its_class() -> None:
+    log = Told("artifacts.care_failed")
+
+    log_care(log, ArtifactStoreError("the disk"))
+
+    assert log.fields == {"reason": "ArtifactStoreError"}
