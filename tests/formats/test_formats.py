@@ -146,7 +146,7 @@ async def made(path: Path) -> None:
     await provider.abandon()
     connection = open_writer(path, cache_kib=1000, disk=Disk())
     with transaction(connection):
-        pruned = prune(connection, recorded_before_unix_ms=LATER, through=99, limit=99)
+        pruned, _ = prune(connection, recorded_before_unix_ms=LATER, through=99, limit=99)
     assert pruned == PRUNED_THROUGH
     connection.close()
 

@@ -86,7 +86,7 @@ def test_pruning_takes_what_is_too_old_and_keeps_its_horizon(
 ) -> None:
     publish(ledger, (10, SCOPE), (20, SCOPE), (30, SCOPE))
 
-    removed = prune(connection, recorded_before_unix_ms=20, through=EVER, limit=9)
+    removed, _ = prune(connection, recorded_before_unix_ms=20, through=EVER, limit=9)
 
     assert removed == 1
     assert cursors(connection, SCOPE) == [2, 3]
@@ -105,7 +105,9 @@ def test_a_horizon_belongs_to_its_scope(connection: Connection, ledger: Ledger) 
 def test_small_steps_come_to_the_same_end(connection: Connection, ledger: Ledger) -> None:
     publish(ledger, *[(10, SCOPE)] * 7, (30, SCOPE))
 
-    steps = [prune(connection, recorded_before_unix_ms=20, through=EVER, limit=3) for _ in "abcd"]
+    steps = [
+        prune(connection, recorded_before_unix_ms=20, through=EVER, limit=3)[0] for _ in "abcd"
+    ]
 
     assert steps == [3, 3, 1, 0]
     assert cursors(connection, SCOPE) == [8]
@@ -115,7 +117,7 @@ def test_small_steps_come_to_the_same_end(connection: Connection, ledger: Ledger
 def test_a_change_that_somebody_still_follows_stays(connection: Connection, ledger: Ledger) -> None:
     publish(ledger, *[(10, SCOPE)] * 4)
 
-    removed = prune(connection, recorded_before_unix_ms=20, through=2, limit=9)
+    removed, _ = prune(connection, recorded_before_unix_ms=20, through=2, limit=9)
 
     assert removed == 2
     assert cursors(connection, SCOPE) == [3, 4]

@@ -35,6 +35,7 @@ from patchouli.provider_conformance.builders import (
     version,
 )
 from patchouli.provider_sqlite import SqliteLimits, SqliteProvider
+from patchouli.provider_sqlite.codec import within
 from patchouli.provider_sqlite.retention import Pace
 from patchouli.provider_sqlite.testing import check_truth
 
@@ -85,6 +86,7 @@ async def found_to_go(provider: SqliteProvider) -> Folding:
     """Return what the first look finds, after everything that is only aged has gone."""
     store = provider._store
     assert store is not None
+    assert await asyncio.to_thread(store.index.wait_until_caught_up, 5)
     while (await store.writer.call(lambda: store._remove_aged(limit=1000))).has_more:
         pass
     folding, _ = await store.readers.run(store._require_compactor().find, operation="compact")
@@ -108,7 +110,7 @@ async def test_what_an_entity_got_since_the_look_is_looked_at_again(
     beside = version("v4", parents=["v1"])
     await provider.commit(commit(A, beside, expected=["v3"], heads=["v3", "v4"]))
 
-    assert len(folding.rows) == 2
+    assert len(folding.versions) == 2
     assert await removed(provider, folding) == 0
     assert await compacted(provider) == 0
     found = await provider.read(read(A, with_divergence=True))
@@ -221,6 +223,37 @@ def test_a_step_that_had_little_to_do_says_nothing_about_a_larger_one() -> None:
         pass
 
     assert pace.size == 64
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [([], 0), ([5], 1), ([50], 1), ([5, 5, 1], 2), ([5, 6], 1), ([1, 1, 1, 1], 3)],
+)
+def test_what_is_removed_at_once_is_bounded_in_bytes(sizes: list[int], expected: int) -> None:
+    assert within(sizes, most=3, most_bytes=10) == expected
+
+
+async def test_long_answers_and_values_go_one_by_one(tmp_path: Path, clock: ManualClock) -> None:
+    limits = SqliteLimits(prune_interval_seconds=3600, step_bytes=1000)
+    provider = SqliteProvider(tmp_path / "db", clock=clock, limits=limits)
+    await provider.initialize(RETENTION)
+    long = "x" * 900
+    assert isinstance(await provider.commit(create(A, "v0", long)), Committed)
+    for number in range(4):
+        known = record(control(f"r{number}"), result_json=f'"{long}"', expires_at_unix_ms=NOW + 1)
+        plan = update(A, f"v{number}", f"v{number + 1}", long, idempotency=known)
+        assert isinstance(await provider.commit(plan), Committed)
+    clock.now_unix_ms += 2 * DAY_MS
+    steps: list[tuple[int, int]] = []
+
+    while True:
+        step = await provider.compact(CompactionPlan(limit=100))
+        steps.append((step.idempotency_records, step.versions))
+        if not step.is_more_due:
+            break
+
+    assert [step for step in steps if any(step)] == [(1, 0)] * 3 + [(1, 1)] + [(0, 1)] * 3
+    await provider.shutdown()
 
 
 @st.composite

@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from patchouli.provider import ChangePage, Cursor
-from patchouli.provider_sqlite.codec import NO_IDS, change_of, ids_text
+from patchouli.provider_sqlite.budget import UNBOUNDED
+from patchouli.provider_sqlite.codec import change_of, ids_text, within
 
 if TYPE_CHECKING:
     from patchouli.provider import ChangesPlan, ScopeText
@@ -41,9 +42,9 @@ OF_IDS: Final = " AND e.id IN (SELECT value FROM json_each(?))"
 ORDER: Final = " ORDER BY c.cursor LIMIT ?)"
 
 AGED_FIRST: Final = """
-SELECT json_group_array(cursor) FROM (
-    SELECT cursor FROM change INDEXED BY change_age WHERE recorded_at < ?1 AND cursor <= ?2 LIMIT ?3
-)
+SELECT json_group_array(json_array(cursor, bytes)) FROM (
+    SELECT cursor, octet_length(event_meta) AS bytes FROM change INDEXED BY change_age
+    WHERE recorded_at < ?1 AND cursor <= ?2 LIMIT ?3)
 """
 KEEP_TOKENS: Final = """
 INSERT INTO causal_token (token, scope_id, cursor)
@@ -118,17 +119,26 @@ def read_frontier(connection: Connection, scope: ScopeText) -> int:
     return frontier or 0
 
 
-def prune(connection: Connection, *, recorded_before_unix_ms: int, through: int, limit: int) -> int:
+def prune(
+    connection: Connection,
+    *,
+    recorded_before_unix_ms: int,
+    through: int,
+    limit: int,
+    limit_bytes: int = UNBOUNDED,
+) -> tuple[int, bool]:
     """Remove at most `limit` changes that are too old, keep their tokens, and move the horizons.
 
-    Changes beyond the cursor `through` stay, whatever their age. Must run in a transaction. Returns
-    how many were removed.
+    Changes beyond the cursor `through` stay, whatever their age. Returns how many were removed, and
+    whether it stopped because their metadata are long. Must run in a transaction.
     """
-    aged: str = connection.execute(AGED_FIRST, (recorded_before_unix_ms, through, limit)).get
-    if aged == NO_IDS:
-        return 0
-    connection.execute(KEEP_TOKENS, (aged,))
-    connection.execute(MOVE_HORIZON, (aged,))
-    connection.execute(KEEP_LAST_CURSOR)
-    connection.execute(PRUNE, (aged,))
-    return connection.changes()
+    found: str = connection.execute(AGED_FIRST, (recorded_before_unix_ms, through, limit)).get
+    aged = json.loads(found)
+    number = within([length for _, length in aged], most=limit, most_bytes=limit_bytes)
+    if number:
+        cursors = json.dumps([cursor for cursor, _ in aged[:number]])
+        connection.execute(KEEP_TOKENS, (cursors,))
+        connection.execute(MOVE_HORIZON, (cursors,))
+        connection.execute(KEEP_LAST_CURSOR)
+        connection.execute(PRUNE, (cursors,))
+    return number, number < len(aged)

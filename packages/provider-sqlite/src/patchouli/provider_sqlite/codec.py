@@ -19,7 +19,7 @@ from patchouli.provider import (
 from patchouli.provider_sqlite.errors import KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 STATES: Final = (VersionState.ACTIVE, VersionState.DELETED)  # by the number in `state`
 NO_IDS: Final = "[]"
@@ -83,3 +83,16 @@ def ids_of(text: str) -> tuple[VersionId, ...]:
 def ids_text(ids: Iterable[str]) -> str:
     """Return the text under which a list of ids is stored."""
     return "[" + ",".join(map(encode_basestring, ids)) + "]"
+
+
+def within(sizes: Sequence[int], *, most: int, most_bytes: int) -> int:
+    """Return how many of the first things, `most` of them, have no more than `most_bytes` in all.
+
+    One is always among them.
+    """
+    total = 0
+    for number, size in enumerate(sizes[:most]):
+        total += size
+        if number and total > most_bytes:
+            return number
+    return min(most, len(sizes))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from patchouli.provider import IdentityTaken, Replayed
 from patchouli.provider_sqlite.budget import UNBOUNDED, OverBudgetError
 from patchouli.provider_sqlite.bulk import RowsStatement
+from patchouli.provider_sqlite.codec import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -54,11 +55,13 @@ REPLACE_RESULT: Final = "UPDATE idempotency SET result = ?3 WHERE digest = ?1 AN
 DROP_ENDED: Final = "DELETE FROM idempotency WHERE unit_id = ? AND expires_at <= ?"
 PUBLISH: Final = "UPDATE idempotency SET unit_id = NULL WHERE unit_id = ?"
 FORGET: Final = "DELETE FROM idempotency WHERE unit_id = ?"
-PURGE: Final = """
-DELETE FROM idempotency WHERE record_id IN (
-    SELECT record_id FROM idempotency INDEXED BY idempotency_expiry
+# Its answer makes a record as long as a value.
+ENDED: Final = """
+SELECT json_group_array(json_array(record_id, bytes)) FROM (
+    SELECT record_id, octet_length(result) AS bytes FROM idempotency INDEXED BY idempotency_expiry
     WHERE expires_at <= ? AND unit_id IS NULL ORDER BY expires_at LIMIT ?)
 """
+PURGE: Final = "DELETE FROM idempotency WHERE record_id IN (SELECT value FROM json_each(?))"
 
 
 def find_record(
@@ -130,10 +133,19 @@ def forget_records(connection: Connection, unit_id: int) -> None:
     connection.execute(FORGET, (unit_id,))
 
 
-def purge(connection: Connection, *, ended_by_unix_ms: int, limit: int) -> int:
-    """Remove at most `limit` published records that ended by then; return how many."""
-    connection.execute(PURGE, (ended_by_unix_ms, limit))
-    return connection.changes()
+def purge(
+    connection: Connection, *, ended_by_unix_ms: int, limit: int, limit_bytes: int
+) -> tuple[int, bool]:
+    """Remove at most `limit` published records that ended by then.
+
+    Returns how many, and whether it stopped because their answers are long. Must run in a
+    transaction.
+    """
+    ended = json.loads(connection.execute(ENDED, (ended_by_unix_ms, limit)).get)
+    number = within([length for _, length in ended], most=limit, most_bytes=limit_bytes)
+    if number:
+        connection.execute(PURGE, (json.dumps([record for record, _ in ended[:number]]),))
+    return number, number < len(ended)
 
 
 def digest_of(identity: ControlKey) -> bytes:

@@ -28,7 +28,8 @@ class SqliteLimits:
         changes, idempotency records.
     history_interval_seconds: Least time between two passes over superseded versions past theirs.
     prune_step: Things removed at once; fewer where they take longer than the next bound.
-    step_milliseconds: Time that commits wait for a step of the removal.
+    step_milliseconds: Time that commits wait for a step of the removal, beside its sync.
+    step_bytes: Bytes of values and stored answers removed at once.
     """
 
     waiting_commits: int = 4096
@@ -48,3 +49,4 @@ class SqliteLimits:
     history_interval_seconds: float = 60.0
     prune_step: int = 1000
     step_milliseconds: float = 2.5
+    step_bytes: int = 1024 * 1024

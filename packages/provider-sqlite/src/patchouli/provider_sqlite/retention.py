@@ -18,13 +18,14 @@ next group, should the disk fail then.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from patchouli.provider import GraphNode, VersionId, walk
 from patchouli.provider_sqlite import changes, idempotency
-from patchouli.provider_sqlite.codec import ids_of
+from patchouli.provider_sqlite.codec import ids_of, within
 from patchouli.provider_sqlite.units import expire_overdue
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ SELECT e.scope_id, e.type, e.id, e.changed_cursor, s.pruned_through,
 FROM entity e CROSS JOIN scope s ON s.scope_id = e.scope_id WHERE e.entity_id = ?
 """
 VERSIONS: Final = """
-SELECT version_row, version, parents, published_cursor, ordinal, superseded_cursor, superseded_at
+SELECT version_row, version, ifnull(octet_length(value), 0),
+       parents, published_cursor, ordinal, superseded_cursor, superseded_at
 FROM version WHERE entity_id = ?
 """
 BASELINE: Final = """
@@ -81,6 +83,8 @@ SELECT (SELECT count(*) FROM change INDEXED BY change_age WHERE recorded_at < ?1
 STAGED_LAST: Final = 1 << 62  # the place of what is staged in the order of publication
 LOOKED_AT_ONCE: Final = 32  # entities between two looks whether the store stops
 LEAST_STEP: Final = 4
+FIRST: Final = (-1, 0)  # before every candidate
+ENTITIES_REMEMBERED: Final = 100_000
 # A clock that is set back by less than this finds the records that had ended by then.
 RECORD_GRACE_MS: Final = 60_000
 
@@ -109,6 +113,14 @@ class Horizons:
     history: int
 
 
+class Unneeded(NamedTuple):
+    """A version that can go: where it lies, its id, and the bytes of its value."""
+
+    row: int
+    version: VersionId
+    value_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Folding:
     """Versions of an entity that nothing needs, as long as `changed` and `staged` are the same."""
@@ -119,7 +131,7 @@ class Folding:
     id: str
     changed: int
     staged: tuple[str, ...]
-    rows: tuple[tuple[int, VersionId], ...]
+    versions: tuple[Unneeded, ...]
 
     def is_valid(self, connection: Connection) -> bool:
         """Return whether the entity is what it was as this was found out."""
@@ -164,13 +176,14 @@ class Compactor:
         seconds = limits.step_milliseconds / 1000
         self._aged = Pace(clock, most=limits.prune_step, seconds=seconds)
         self._versions = Pace(clock, most=limits.prune_step, seconds=seconds)
-        self._lock = threading.Lock()
-        # All below is read and written under the lock.
-        self._place = (-1, 0)
+        self._removals = 0  # counted by the writer
+        self._rests: deque[Folding] = deque()  # of which a step left some
+        self._looking = threading.Lock()
+        # All below is read and written under this lock, which the writer never takes.
+        self._place = FIRST
         self._candidates: list[tuple[int, int]] = []
         self._looked_at: set[int] = set()
-        self._found: Folding | None = None
-        self._has_removed = False
+        self._removals_before = 0
 
     def horizons(self) -> Horizons:
         """Return the horizons of now; -1 where nothing is ever past one."""
@@ -191,57 +204,71 @@ class Compactor:
         """
         at = self.horizons()
         limit = min(limit, self._aged.size)
+        limit_bytes = self._limits.step_bytes
         with transaction(connection), self._aged.measured(limit):
             swept = expire_overdue(connection, now_unix_ms=at.now)
-            pruned = changes.prune(
-                connection, recorded_before_unix_ms=at.changes, through=through, limit=limit
+            pruned, has_long_changes = changes.prune(
+                connection,
+                recorded_before_unix_ms=at.changes,
+                through=through,
+                limit=limit,
+                limit_bytes=limit_bytes,
             )
-            records = idempotency.purge(
-                connection, ended_by_unix_ms=at.now - grace_ms, limit=limit - pruned
+            records, has_long_records = idempotency.purge(
+                connection,
+                ended_by_unix_ms=at.now - grace_ms,
+                limit=limit - pruned,
+                limit_bytes=limit_bytes,
             )
             units = _forget_units(connection, before=at.history, limit=limit - pruned - records)
+        is_cut_off = has_long_changes or has_long_records
         freed = Freed(
             changes=pruned,
             records=records,
             units=units,
             swept=swept,
-            has_more=swept > 0 or pruned + records + units == limit,
+            has_more=is_cut_off or swept > 0 or pruned + records + units == limit,
         )
-        if swept or pruned or units:  # versions may have become free
-            with self._lock:
-                self._has_removed = True
+        if freed.swept or freed.changes or freed.units:
+            self._removals += 1  # versions may have become free
         return freed
 
     def find(self, connection: Connection) -> tuple[Folding | None, bool]:
         """Return versions that can go, and whether to ask again.
 
-        A pass that has come to its end removed something, or else nothing is left that could go.
+        When a pass has come to its end, another one is worth it if something was removed meanwhile.
         """
         horizon = self.horizons().history
-        with self._lock:
+        with self._looking:
             for _ in range(LOOKED_AT_ONCE):
-                if self._found is not None:
-                    return self._found, True
+                if self._rests:
+                    return self._rests.popleft(), True
                 entity_id = self._next_entity(connection, horizon)
                 if entity_id is None:
-                    has_removed, self._has_removed = self._has_removed, False
-                    return None, has_removed
-                self._found = _find_in(connection, entity_id, horizon)
+                    before, self._removals_before = self._removals_before, self._removals
+                    return None, before != self._removals_before
+                found = _find_in(connection, entity_id, horizon)
+                if found is not None:
+                    return found, True
         return None, True
 
     def remove(self, connection: Connection, folding: Folding, *, limit: int) -> list[VersionId]:
         """Remove at most `limit` of the found versions, none if their entity has changed."""
-        limit = min(limit, self._versions.size)
-        gone, left = folding.rows[:limit], folding.rows[limit:]
-        with transaction(connection), self._versions.measured(len(gone)):
+        number = within(
+            [version.value_bytes for version in folding.versions],
+            most=min(limit, self._versions.size),
+            most_bytes=self._limits.step_bytes,
+        )
+        gone, left = folding.versions[:number], folding.versions[number:]
+        with transaction(connection), self._versions.measured(number):
             is_valid = folding.is_valid(connection)
             if is_valid:
-                connection.execute(FORGET, (f"[{','.join(str(row) for row, _ in gone)}]",))
+                connection.execute(FORGET, (f"[{','.join(str(one.row) for one in gone)}]",))
                 connection.execute(NOTE_HORIZON, (self.horizons().history,))
-        with self._lock:
-            self._has_removed = True
-            self._found = replace(folding, rows=left) if is_valid and left else None
-        return [version for _, version in gone] if is_valid else []
+        self._removals += 1
+        if is_valid and left:
+            self._rests.append(replace(folding, versions=left))
+        return [one.version for one in gone] if is_valid else []
 
     def has_aged_beyond(self, connection: Connection, cursor: int) -> bool:
         """Return whether a change beyond `cursor` is past its age."""
@@ -259,12 +286,14 @@ class Compactor:
                 self._place = self._candidates.pop()
                 entity_id = self._place[1]
                 if entity_id not in self._looked_at:
+                    if len(self._looked_at) >= ENTITIES_REMEMBERED:
+                        self._looked_at.clear()  # to be looked at twice does no harm
                     self._looked_at.add(entity_id)
                     return entity_id
             self._candidates = connection.execute(CANDIDATES, (horizon, *self._place)).fetchall()
             self._candidates.reverse()
             if not self._candidates:
-                self._place = (-1, 0)
+                self._place = FIRST
                 self._looked_at.clear()
                 return None
 
@@ -301,12 +330,12 @@ def _find_in(connection: Connection, entity_id: int, horizon: int) -> Folding | 
     finally:
         connection.execute("COMMIT")
     through = pruned_through if baseline is None else min(pruned_through, baseline)
-    nodes = {version: _node(version, *rest) for _, version, *rest, _, _ in stored}
+    nodes = {version: _node(version, *rest) for _, version, _, *rest, _, _ in stored}
     if inline[0] is not None:
         nodes[inline[0]] = _node(*inline)
     reasons = {
         version
-        for _, version, _, _, _, superseded, superseded_at in stored
+        for _, version, _, _, _, _, superseded, superseded_at in stored
         if superseded is None or superseded > through or superseded_at >= horizon
     }
     if inline[0] is not None:
@@ -315,8 +344,8 @@ def _find_in(connection: Connection, entity_id: int, horizon: int) -> Folding | 
         nodes[version] = _node(version, parents, STAGED_LAST, ordinal)
         reasons.update((version, *ids_of(parents)))
     needed = _between(nodes, reasons)
-    rows = tuple((row[0], row[1]) for row in stored if row[1] not in needed)
-    if not rows:
+    versions = tuple(Unneeded(*row[:3]) for row in stored if row[1] not in needed)
+    if not versions:
         return None
     return Folding(
         entity_id=entity_id,
@@ -325,7 +354,7 @@ def _find_in(connection: Connection, entity_id: int, horizon: int) -> Folding | 
         id=id_,
         changed=changed,
         staged=tuple(row[0] for row in staged),
-        rows=rows,
+        versions=versions,
     )
 
 
