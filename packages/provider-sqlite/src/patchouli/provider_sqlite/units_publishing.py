@@ -177,8 +177,8 @@ class PublishUnit:
         conflicts = drift(connection, unit, entities)
         if not _answers(plan.resolutions, conflicts):
             return Unkept(_drifted(unit, conflicts))
-        group.require_in_time(plan.deadline_unix_ms)
         _require_consistent(connection, unit, plan.resolutions)
+        group.require_in_time(plan.deadline_unix_ms)
         for identity, result_json in plan.results:
             connection.execute(REPLACE_RESULT, (identity, unit.unit_id, result_json))
         resolutions = {(r.key.type, r.key.id): r for r in plan.resolutions}
