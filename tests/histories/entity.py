@@ -8,6 +8,7 @@ bounds that hold for every merge are checked.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from tests.histories.history import DELETED, Accepted, Conflict, NotFound, Published, Refused, Shown
@@ -50,11 +51,12 @@ class State:
                 return False
 
     def after(
-        self, operation: Operation, version: str, merged: Mapping[str, Sequence[Versions]]
+        self, operation: Operation, version: str, merged: Mapping[str, Sequence[Versions]] | None
     ) -> Iterator[State]:
         """Yield the states that the operation may leave if it made `version` here.
 
-        `merged` has the head sets that a merge may have left by the version it made.
+        `merged` has the head sets that a merge may have left by the version it made, None for a
+        merge that nobody looked at.
         """
         if isinstance(operation.outcome, Published):
             yield self._with_unit(operation.outcome)
@@ -71,11 +73,25 @@ class State:
         if operation.kind == "delete":
             yield self._with(version, rest | {version}, is_tombstone=True)
         elif operation.strategy == "merge" and rest - self.tombstones:
-            for heads in merged.get(version, ()):
+            for heads in (
+                self._guesses(version, rest) if merged is None else merged.get(version, ())
+            ):
                 if self._may_join(version, rest, heads):
                     yield self._with(version, heads)
         elif _is_own_value(operation):
             yield self._with(version, rest | {version})
+
+    def _guesses(self, version: str, rest: Versions) -> Iterator[Versions]:
+        """Yield what a merge may leave: each active head stays, is one with it, or is derived."""
+        active = sorted(rest - self.tombstones)
+        for fates in product(("stays", "is one", "is derived"), repeat=len(active)):
+            heads = {version, *(rest & self.tombstones)}
+            for head, fate in zip(active, fates, strict=True):
+                if fate == "stays":
+                    heads.add(head)
+                elif fate == "is derived":
+                    heads.add(f"of {head} and {version}")
+            yield frozenset(heads)
 
     def _may_join(self, version: str, rest: Versions, heads: Versions) -> bool:
         """Whether a merge may leave `heads` of the concurrent ones in `rest`.

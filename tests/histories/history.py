@@ -117,6 +117,7 @@ class Operation:
         session: The session that it belongs to.
         after: The causal tokens that it must not be older than.
         token: The causal token that the answer brought.
+        call: The idempotency key, with which it may have been sent more than once.
     """
 
     number: int
@@ -134,6 +135,7 @@ class Operation:
     session: str | None = None
     after: tuple[str, ...] = ()
     token: str | None = None
+    call: str | None = None
 
     def precedes(self, other: Operation) -> bool:
         """Whether it was answered before the other one was sent."""

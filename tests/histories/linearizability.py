@@ -105,7 +105,8 @@ class _Best:
 class Search:
     """The search for one order of operations of one entity, which begins in a state.
 
-    `told` are versions that somebody was shown outside of these operations.
+    `told` are versions that somebody was shown outside of these operations. With `guesses` a merge
+    that `merged` does not know may have left anything that merges do.
     """
 
     operations: Sequence[Operation]
@@ -114,6 +115,7 @@ class Search:
     start: State = field(default_factory=State)
     end: frozenset[str] | None = None
     told: frozenset[str] = frozenset()
+    guesses: bool = False
     most_steps: int = MOST_STEPS
     _needed: int = 0
     _free: frozenset[str] = frozenset()
@@ -188,7 +190,9 @@ class Search:
         for number in self._minimal(node):
             operation = self.operations[number]
             for version in self._versions(operation, node):
-                for state in node.state.after(operation, version, self.merged):
+                is_open = self.guesses and version not in self.merged
+                merged = None if is_open else self.merged
+                for state in node.state.after(operation, version, merged):
                     if self._is_logged(operation, node, state):
                         yield number, _Node(node.put | 1 << number, state, node.changes + 1)
 

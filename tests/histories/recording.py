@@ -33,7 +33,7 @@ from tests.histories.history import (
 from tests.histories.timeline import Look, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from tests.histories.history import Kind, Strategy
@@ -49,8 +49,9 @@ OVERLOADED: Final = -32009  # which is also the answer where it is open what hap
 def create_recorded_home(root: Path) -> Path:
     """Make `root` a home of memos and notes, whose changes name the operation, and return it.
 
-    A memo belongs to a work unit where the request names one; a note has sessions and causal
-    tokens. Both take any value and merge their `text`.
+    A memo belongs to a work unit where the request names one; an entry does, too, and each of its
+    mutations has to name its call; a note has sessions and causal tokens. All take any value and
+    merge their `text`.
     """
     create_home(root)
     policy: dict[str, Any] = json.loads(read_resource("patchouli.default.json"))
@@ -74,7 +75,11 @@ def create_recorded_home(root: Path) -> Path:
             {"key_by": ["session"], "guarantees": ["monotonic_reads", "read_your_writes"]}
         ],
     }
-    policy["entity_types"] = {"memo": memo, "note": note}
+    entry = json.loads(json.dumps(memo))
+    fields["call"] = {"pointer": "/call", "schema": text}
+    for behavior in (entry["fallback"], *(rule["behavior"] for rule in entry["rules"])):
+        behavior["idempotency"] = {"mode": "keyed", "key_by": ["call"]}
+    policy["entity_types"] = {"entry": entry, "memo": memo, "note": note}
     (root / "config.json").write_text(json.dumps(policy), encoding="utf-8")
     return root
 
@@ -82,10 +87,12 @@ def create_recorded_home(root: Path) -> Path:
 class Recorder:
     """The history of all clients of a test."""
 
-    def __init__(self) -> None:
-        self._clock: Final = count(1)
-        self._clients: Final = count(1)
-        self._numbers: Final = count(1)
+    def __init__(self, on_answer: Callable[[], None] = lambda: None) -> None:
+        """Begin; `on_answer` is called whenever an answer was written down."""
+        self._on_answer: Final = on_answer
+        self._clock = count(1)
+        self._clients = count(1)
+        self._numbers = count(1)
         self._operations: Final[dict[int, Operation]] = {}
         self._events: Final[list[tuple[str, int]]] = []
         self._lists: Final[list[Look]] = []
@@ -97,6 +104,18 @@ class Recorder:
     def operations(self) -> list[Operation]:
         """Everything that was asked for."""
         return list(self._operations.values())
+
+    def copy(self) -> Recorder:
+        """Return a recorder that goes on from here with a history of its own."""
+        other = Recorder()
+        other._operations.update(self._operations)
+        other._events.extend(self._events)
+        other._lists.extend(self._lists)
+        start = self.tick()
+        other._clock = count(start)
+        other._clients = count(10_000 + start)
+        other._numbers = count(len(self._operations) + 1)
+        return other
 
     def tick(self) -> int:
         """Return the next number of the clock."""
@@ -126,6 +145,7 @@ class Recorder:
             token = answer.get("result", {}).get("meta", {}).get("causal_token")
             operation = replace(operation, responded=self.tick(), outcome=outcome, token=token)
             self._operations[operation.number] = operation
+        self._on_answer()
         return operation
 
     async def wait_for(self, answers: int) -> None:
@@ -165,7 +185,7 @@ class Client:
 
     def __init__(self, recorder: Recorder, number: int, peer: Peer, user: str) -> None:
         self._recorder: Final = recorder
-        self._number: Final = number
+        self.number: Final = number
         self._user: Final = user
         self.peer: Final = peer
 
@@ -206,10 +226,11 @@ class Client:
         is_closing: bool = False,
         session: str | None = None,
         after: tuple[str, ...] = (),
+        call: str | None = None,
     ) -> Operation:
         entity = self.entity(name, type_)
         operation = self._recorder.begin(
-            self._number,
+            self.number,
             kind,
             entity,
             bases=bases,
@@ -219,9 +240,22 @@ class Client:
             is_closing=is_closing,
             session=session,
             after=after,
+            call=call,
         )
         answer = await self.peer.call(METHODS[kind], _params(operation))
         return self._recorder.end(operation, answer)
+
+    async def repeat(self, operation: Operation) -> Operation:
+        """Send an operation again, and return what it is told now.
+
+        One that had no answer gets this one. The history does not change otherwise: the repetition
+        of what was answered is no operation.
+        """
+        answer = await self.peer.call(METHODS[operation.kind], _params(operation))
+        if operation.outcome is None:
+            return self._recorder.end(operation, answer)
+        token = answer.get("result", {}).get("meta", {}).get("causal_token")
+        return replace(operation, outcome=_outcome(operation, answer), token=token)
 
     async def list(self, type_: str = "memo") -> None:
         """List the entities of the scope, up to the limit of one page."""
@@ -236,7 +270,7 @@ class Client:
             for hit in result["data"]["hits"]
         }
         responded = self._recorder.tick()
-        what = f"client {self._number} list"
+        what = f"client {self.number} list"
         self._recorder.see_list(Look(what=what, invoked=invoked, responded=responded, seen=seen))
 
     async def follow(self) -> None:
@@ -253,15 +287,17 @@ class Client:
 async def read_changes(endpoint: Path, recorder: Recorder, user: str = "mira") -> list[Change]:
     """Return the change log of a scope up to a memo that is created for its end."""
     client = await recorder.connect(endpoint, user)
-    end = await client.create(f"end-{recorder.tick()}", "the end")
-    begin = {"meta": _scope(user), "data": {"after_cursor": "0"}}
-    await client.peer.result(SUBSCRIBE, begin)
-    changes: list[Change] = []
-    while not changes or changes[-1].operation != end.number:
-        message = await client.peer.notification()
-        if message["method"] == CHANGE_EVENT:
-            changes.append(_change(user, message["params"]))
-    await client.close()
+    try:
+        end = await client.create(f"end-{recorder.tick()}", "the end")
+        begin = {"meta": _scope(user), "data": {"after_cursor": "0"}}
+        await client.peer.result(SUBSCRIBE, begin)
+        changes: list[Change] = []
+        while not changes or changes[-1].operation != end.number:
+            message = await client.peer.notification()
+            if message["method"] == CHANGE_EVENT:
+                changes.append(_change(user, message["params"]))
+    finally:
+        await client.close()
     return changes
 
 
@@ -298,6 +334,8 @@ def _params(operation: Operation) -> dict[str, Any]:
         meta["transaction_state"] = "commit"
     if operation.session is not None:
         meta["session"] = operation.session
+    if operation.call is not None:
+        meta["call"] = operation.call
     if operation.after:
         (meta["causal_token"],) = operation.after
     return {"meta": meta, "data": data}

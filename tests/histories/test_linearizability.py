@@ -23,6 +23,7 @@ from tests.histories.workloads import work_at_once
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from random import Random  # noqa: TID251 - what a seeded one is
 
     from tests.histories.history import Change, Operation
 
@@ -56,21 +57,25 @@ async def test_clients_at_once_see_each_entity_change_one_step_at_a_time(home: P
 @pytest.mark.timeout(60 * FACTOR + 60)
 async def test_what_a_kill_left_without_an_answer_happened_or_did_not(home: Path) -> None:
     seed = say_seed()
-    recorder = Recorder()
-    for number in range(3 * FACTOR):
+    for number in range(FACTOR):
+        recorder, user = Recorder(), f"user-{number}"
+        for turn in range(3):
+            await work_until_killed(home, recorder, seeded(seed + 10 * number + turn), user)
         with DaemonProcess(home) as daemon:
-            working = asyncio.ensure_future(
-                work_at_once(daemon.endpoint, recorder, seeded(seed + number), clients=8, turns=60)
-            )
-            await recorder.wait_for(40)
-            daemon.kill()
-            await working
-    with DaemonProcess(home) as daemon:
-        await work_at_once(daemon.endpoint, recorder, seeded(seed), turns=5)
-        changes = await read_changes(daemon.endpoint, recorder)
+            await work_at_once(daemon.endpoint, recorder, seeded(seed), turns=5, user=user)
+            changes = await read_changes(daemon.endpoint, recorder, user)
+        assert any(operation.outcome is None for operation in recorder.operations)
+        check(recorder.of(user), changes)
 
-    assert any(operation.outcome is None for operation in recorder.operations)
-    check(recorder.of("mira"), changes)
+
+async def work_until_killed(home: Path, recorder: Recorder, chance: Random, user: str) -> None:
+    with DaemonProcess(home) as daemon:
+        working = asyncio.ensure_future(
+            work_at_once(daemon.endpoint, recorder, chance, clients=8, turns=60, user=user)
+        )
+        await recorder.wait_for(40)
+        daemon.kill()
+        await working
 
 
 async def recorded(home: Path) -> tuple[list[Operation], list[Change]]:

@@ -325,6 +325,7 @@ class _Unit:
             start=start,
             end=end,
             told=frozenset(published or ()),
+            guesses=True,
         ).require()
         is_nothing = not heads and not has_drifted and left.heads <= left.tombstones
         if change is not None and change.is_hidden != is_nothing:
@@ -372,10 +373,11 @@ def _merges(
                 seen.add(heads)
             case _:
                 pass
-    return {
-        operation.outcome.version: tuple(
-            heads for heads in seen if operation.outcome.version in heads
-        )
-        for operation in own
-        if isinstance(operation.outcome, Accepted)
-    }
+    merged: dict[str, tuple[frozenset[str], ...]] = {}
+    for operation in own:
+        if isinstance(operation.outcome, Accepted):
+            version = operation.outcome.version
+            found = tuple(heads for heads in seen if version in heads)
+            if found:
+                merged[version] = found
+    return merged
