@@ -58,6 +58,7 @@ def test_facts_are_attributes() -> None:
     assert InvalidRequestError("m", pointer="meta/team").pointer == "meta/team"
     assert VersionConflictError("m", current_versions=[version]).current_versions == (version,)
     assert VersionConflictError("m", conflicts=[conflict]).conflicts == (conflict,)
+    assert UnsupportedCapabilityError("m", capabilities={"b", "a"}).capabilities == ("a", "b")
 
 
 def test_configuration_error_reads_like_a_compiler_message() -> None:

@@ -313,6 +313,22 @@ async def test_what_waiting_cannot_help_is_refused_at_once(desk, waits, refusal)
     assert waits.begun == 0
 
 
+async def test_beyond_its_bound_nobody_waits(open_desk, consistent, refusal):
+    desk = await open_desk(consistent(requirements=[requirement()]), limits=Limits(max_awaiting=2))
+    waits = Waits(desk.provider)
+    soon = {"ctx": {"seen": "soon"}, "deadline_unix_ms": later(desk)}
+    tasks = [asyncio.create_task(asked(desk, method, **soon)) for method in ("read", "create")]
+    await waits.reach(2)
+
+    error = await refusal(asked(desk, "retrieve", **soon))
+    await publish(desk, "a", "soon")
+    await asyncio.gather(*tasks)
+
+    assert error.reason == "OVERLOADED"
+    assert waits.begun == 2
+    assert await asked(desk, "retrieve", **soon)
+
+
 async def test_mutations_that_wait_keep_no_place_and_no_turn(open_desk, consistent):
     desk = await open_desk(consistent(requirements=[requirement()]), limits=Limits(max_queued=1))
     waits = Waits(desk.provider)

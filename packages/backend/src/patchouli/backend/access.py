@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 class Access:
     """The calls of one provider that requests make."""
 
-    def __init__(self, provider: Provider, clock: Clock) -> None:
+    def __init__(self, provider: Provider, clock: Clock, *, max_awaiting: int) -> None:
         self._provider = provider
         self._clock = clock
+        self._max_awaiting = max_awaiting
         self._waits: set[asyncio.Task[None]] = set()
         self._may_wait = True
 
@@ -92,7 +93,8 @@ class Access:
         Raises:
             InvalidRequestError: The work unit does not take the request; nor will it.
             WorkUnitExpiredError: The same, because it expired.
-            OverloadedError: The deadline passed first, or there is nothing to wait for.
+            OverloadedError: The deadline passed first, there is nothing to wait for, or too many
+                wait already.
             UnavailableError: The provider stops.
         """
         if (
@@ -100,6 +102,7 @@ class Access:
             or deadline is None
             or outcome.frontier is None
             or not self._may_wait
+            or len(self._waits) >= self._max_awaiting
         ):
             raise refused(outcome)
         left_ms = deadline - self._clock.unix_ms()

@@ -82,7 +82,7 @@ class Engine:
         self._provider = provider
         self._selector = Selector(loaded.policy)
         self._admission = Admission(self._selector, clock)
-        self._access = Access(provider, clock)
+        self._access = Access(provider, clock, max_awaiting=limits.max_awaiting)
         self._answers = Answers(loaded.policy, self._selector)
         self._mutations = Mutations(
             loaded.policy, self._access, self._answers, clock=clock, ids=ids, limits=limits

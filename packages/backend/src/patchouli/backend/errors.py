@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from patchouli.provider import VersionId
 
@@ -114,9 +114,13 @@ class IdempotencyConflictError(EngineError):
 
 
 class UnsupportedCapabilityError(EngineError):
-    """Raised when the request needs what is not offered here, such as bytes of another place."""
+    """Raised when the request needs what is not offered here; `capabilities` names it, sorted."""
 
     reason = "UNSUPPORTED_CAPABILITY"
+
+    def __init__(self, message: str, *, capabilities: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.capabilities = tuple(sorted(capabilities))
 
 
 class DeadlineExceededError(EngineError):

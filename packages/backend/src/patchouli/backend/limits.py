@@ -21,6 +21,11 @@ class Limits(BaseModel):
         default=4096,
         description="Mutations under way at once; the next one is answered OVERLOADED.",
     )
+    max_awaiting: Positive = Field(
+        default=1024,
+        description="Requests that wait for a state which they must observe; the next one is "
+        "answered OVERLOADED at once.",
+    )
     max_ids: Positive = Field(
         default=10_000,
         description="Members of `ids` in a query; more are INVALID_REQUEST.",

@@ -156,6 +156,7 @@ def engine_limits(limits: Limits) -> EngineLimits:
     """Return the bounds that the engine keeps."""
     return EngineLimits(
         max_queued=limits.max_mutations,
+        max_awaiting=limits.max_awaiting,
         max_ids=limits.max_query_ids,
         max_conditions=limits.max_query_conditions,
         max_page_bytes=limits.max_page_bytes,

@@ -23,6 +23,8 @@ answered, then the socket is closed) -> *lost* (nobody is there; mutations that 
 from __future__ import annotations
 
 import asyncio
+import select
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -55,6 +57,7 @@ class Connection(asyncio.Protocol):
         "_is_ending",
         "_is_pump_due",
         "_is_reading",
+        "_is_serial_read",
         "_limits",
         "_loop",
         "_on_lost",
@@ -94,6 +97,7 @@ class Connection(asyncio.Protocol):
         self._batch_bytes = 0
         self._is_batching = False
         self._is_reading = True
+        self._is_serial_read = False
         self._is_ending = False
         self._is_pump_due = False
         self._room: asyncio.Event | None = None
@@ -145,6 +149,8 @@ class Connection(asyncio.Protocol):
         self.session.subscriptions.close()
         for task in self._overtakable:
             task.cancel()
+        if self._serial is not None and self._is_serial_read:
+            self._serial.cancel()
         self._on_lost(self, exc)
 
     # What the daemon and the subscriptions call.
@@ -185,6 +191,14 @@ class Connection(asyncio.Protocol):
         """Close at once, whatever the peer has not read."""
         if self._transport is not None:
             self._transport.abort()
+
+    def is_abandoned(self) -> bool:
+        """Say whether the peer not only sends no more but is gone, whatever is still under way."""
+        if self._transport is None or not self._is_ending or sys.platform == "win32":
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), 0)
+        return any(event & select.POLLHUP for _, event in poll.poll(0))
 
     def is_stalled(self, now: float) -> bool:
         """Say whether the peer has read nothing of what waits for it, for too long."""
@@ -253,6 +267,7 @@ class Connection(asyncio.Protocol):
             task.add_done_callback(self._end_overtakable)
         else:
             self._serial = task
+            self._is_serial_read = operation.is_immediate
             task.add_done_callback(self._end_serial)
 
     async def _finish(self, answer: Awaitable[bytes]) -> None:

@@ -229,6 +229,8 @@ class Daemon:
             ):
                 self._log.warning("connection.closed", reason="no handshake")
                 connection.abort()
+            elif connection.is_abandoned():
+                connection.abort()  # what it asked for may wait long for its deadline
             else:
                 session.subscriptions.tell_boundaries(now)
 

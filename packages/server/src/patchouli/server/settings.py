@@ -80,6 +80,9 @@ class Limits:
     max_mutations: int = _bound(4_096, "mutations under way", "OVERLOADED")
     max_waiting_commits: int = _bound(4_096, "commits that wait for the disk", "OVERLOADED")
     max_waiting_reads: int = _bound(1_024, "reads that wait for a thread", "OVERLOADED")
+    max_awaiting: int = _bound(
+        1_024, "requests that wait for a token or a session", "OVERLOADED at once"
+    )
     max_unindexed_changes: int = _bound(
         4_096, "changes that the search index may be behind", "commits wait until it is closer"
     )
