@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.backend import export_document
-from patchouli.protocol import CREATE, DELETE, UPDATE
+from patchouli.protocol import CREATE, DELETE, STATUS, UPDATE
 from patchouli.provider import EntityKey, ScopeText
 from patchouli.provider_sqlite import Archive
 from patchouli.server.testing import (
     DaemonProcess,
+    Peer,
     memo,
     params,
     ref,
@@ -99,6 +100,26 @@ async def test_collection_waits_then_removes_what_nothing_names(kept: Path) -> N
     assert not object_of(kept, b"needless").exists()
     with DaemonProcess(kept):
         pass  # and the home still serves
+
+
+async def test_what_a_killed_daemon_had_answered_keeps_its_bytes(home: Path) -> None:
+    with DaemonProcess(home) as daemon:
+        async with await Peer.connect(daemon.endpoint, capabilities=["artifacts"]) as peer:
+            await upload(peer, b"needed", id="a")
+            with pytest.raises(AssertionError):
+                await upload(peer, b"needless", id="a")
+        daemon.kill()
+    assert run("artifacts", "collect", home=home).returncode == 0  # it notes the database
+    grow_old(home)
+
+    done = run("artifacts", "collect", "--json", home=home)
+
+    assert json.loads(done.stdout)["removed"] == 1
+    assert object_of(home, b"needed").exists()
+    with DaemonProcess(home) as daemon:
+        async with await Peer.connect(daemon.endpoint) as peer:
+            status = await peer.result(STATUS, params({}))
+    assert status["data"]["recovered_after_unclean_shutdown"] is True
 
 
 def test_collection_leaves_a_running_daemon_alone(home: Path) -> None:

@@ -258,12 +258,11 @@ class ArtifactLibrary:
         """
         found: dict[Digest, list[Path]] = {digest: [] for digest in digests}
         with file_failures("try again"):
-            for shard in sorted(self._grants.iterdir()):
-                for scope in sorted(shard.iterdir()):
-                    with os.scandir(scope) as entries:
-                        for entry in entries:
-                            if entry.name in found:
-                                found[Digest(entry.name)].append(scope / entry.name)
+            for scope in sorted(self._grants.glob("??/*/")):
+                with os.scandir(scope) as entries:
+                    for entry in entries:
+                        if entry.name in found:
+                            found[Digest(entry.name)].append(scope / entry.name)
         return found
 
     def remove(self, digest: Digest, grants: Iterable[Path], *, before_unix_ms: int) -> int | None:
@@ -287,9 +286,11 @@ class ArtifactLibrary:
             with self._changing:
                 if not self._may_go(digest, before_unix_ms):
                     return None
-                length = path.lstat().st_size
-                path.unlink()
+                # To give up a large file takes a while, and requests may wait for the lock.
+                condemned = path.replace(self._part(f"collected-{digest}"))
+            length = condemned.lstat().st_size
             sync_directory(path.parent)
+            condemned.unlink()
             return length
 
     def _may_go(self, digest: Digest, before_unix_ms: int) -> bool:
