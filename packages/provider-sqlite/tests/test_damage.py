@@ -136,7 +136,7 @@ async def test_a_database_that_lacks_a_table_is_damaged(home: Path) -> None:
 async def test_a_stored_text_that_is_none_any_more_is_damage(home: Path, column: str) -> None:
     connection = apsw.Connection(str(home / "db"))
     connection.execute("PRAGMA ignore_check_constraints = ON")
-    sql = f"UPDATE entity SET {column} = CAST(x'5b22ff225d' AS TEXT) WHERE id = 'e7'"  # noqa: S608
+    sql = f"UPDATE entity SET {column} = CAST(x'5b22ff225d' AS TEXT) WHERE id = 'e7'"  # noqa: S608 - of constants
     connection.execute(sql)
     connection.close()
     provider = at(home)

@@ -184,7 +184,7 @@ def test_damage_in_the_running_index_is_survived(library: Library, table: str) -
         with closing(apsw.Connection(str(index_path(library.truth)))) as other:
             other.set_busy_timeout(5000)
             if table.endswith("_data"):
-                other.execute(f"UPDATE {table} SET block = x'ffffff00' WHERE id > 10")  # noqa: S608
+                other.execute(f"UPDATE {table} SET block = x'ffffff00' WHERE id > 10")  # noqa: S608 - of constants
             else:
                 other.execute(f"DROP TABLE {table}")
 
