@@ -6,6 +6,7 @@ promised: it is not linearizable and need not be.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,35 @@ async def test_sessions_see_what_they_saw_and_wrote_before(home: Path) -> None:
             assert any(operation.after for operation in operations)
             check_sessions(operations, changes, BOTH)
             check_linearizable(operations, changes)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 * FACTOR + 60)
+async def test_sessions_and_tokens_outlive_a_kill(home: Path) -> None:
+    seed = say_seed()
+    for number in range(FACTOR):
+        recorder, user = Recorder(), f"user-{number}"
+        for turn in range(3):
+            with DaemonProcess(home) as daemon:
+                working = asyncio.ensure_future(
+                    work_at_once(
+                        daemon.endpoint,
+                        recorder,
+                        seeded(seed + 10 * number + turn),
+                        turns=60,
+                        type_="note",
+                        with_sessions=True,
+                        user=user,
+                    )
+                )
+                await recorder.wait_for(40)
+                daemon.kill()
+                await working
+        with DaemonProcess(home) as daemon:
+            changes = await read_changes(daemon.endpoint, recorder, user)
+        operations = recorder.of(user, type_="note")
+        check_sessions(operations, changes, BOTH)
+        check_linearizable(operations, changes)
 
 
 @pytest.mark.parametrize(

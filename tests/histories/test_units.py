@@ -5,6 +5,7 @@ And the check notices when they are not.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,30 +41,69 @@ async def test_units_at_once_are_isolated_and_published_as_wholes(home: Path) ->
             check_units(recorder.of(user), changes, recorder.looks(changes))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(60 * FACTOR + 60)
+async def test_units_are_wholes_wherever_a_kill_met_them(home: Path) -> None:
+    seed = say_seed()
+    for number in range(FACTOR):
+        recorder, user = Recorder(), f"user-{number}"
+        for turn in range(3):
+            with DaemonProcess(home) as daemon:
+                working = asyncio.ensure_future(
+                    work_in_units(
+                        daemon.endpoint,
+                        recorder,
+                        seeded(seed + 10 * number + turn),
+                        user=user,
+                        prefix=f"u-{turn}",
+                        is_cut_off=True,
+                    )
+                )
+                await recorder.wait_for(40 + seeded(seed + turn).randrange(60))
+                daemon.kill()
+                await working
+        with DaemonProcess(home) as daemon:
+            changes = await read_changes(daemon.endpoint, recorder, user)
+        assert any(operation.outcome is None for operation in recorder.operations)
+        check_units(recorder.of(user), changes, recorder.looks(changes))
+
+
 async def recorded(home: Path) -> tuple[list[Operation], list[Change], list[Look]]:
-    recorder = Recorder()
+    """Return a history with a unit that published several entities, from which others read."""
     async with serving(settings_of(home)) as served:
-        await work_in_units(served.endpoint, recorder, seeded(6))
-        changes = await read_changes(served.endpoint, recorder)
-    assert max(len(step) for step in Timeline(changes).steps) > 1
-    return recorder.of("mira"), changes, recorder.looks(changes)
+        for number in range(MOST_ROUNDS):
+            recorder, user = Recorder(), f"user-{number}"
+            await work_in_units(served.endpoint, recorder, seeded(number), user=user)
+            changes = await read_changes(served.endpoint, recorder, user)
+            operations = recorder.of(user)
+            if max(len(step) for step in Timeline(changes).steps) > 1 and any(
+                first_wrong(operations, place) for place in range(len(operations))
+            ):
+                return operations, changes, recorder.looks(changes)
+    raise AssertionError("no unit published two entities")
 
 
 async def test_a_recorded_unit_with_one_wrong_answer_is_refused(home: Path) -> None:
     operations, changes, looks = await recorded(home)
     check_units(operations, changes, looks)
-    tried = 0
-    for place, operation in enumerate(operations):
-        later = [o for o in operations if is_made_after(o, operation)]
-        if operation.unit is None or not isinstance(operation.outcome, Shown) or not later:
-            continue
-        wrong = [*operations]
-        version, value = later[0].outcome.version, later[0].outcome.value
-        wrong[place] = replace(operation, outcome=Shown("active", {version: value}))
-        with pytest.raises(HistoryError):
-            check_units(wrong, changes, looks)
-        tried += 1
-    assert tried
+    for place in range(len(operations)):
+        outcome = first_wrong(operations, place)
+        if outcome is not None:
+            wrong = [*operations]
+            wrong[place] = replace(operations[place], outcome=outcome)
+            with pytest.raises(HistoryError):
+                check_units(wrong, changes, looks)
+
+
+def first_wrong(operations: list[Operation], place: int) -> Shown | None:
+    """Return what a read in a unit cannot have shown: a version that others made after it."""
+    operation = operations[place]
+    if operation.unit is None or not isinstance(operation.outcome, Shown):
+        return None
+    for other in operations:
+        if is_made_after(other, operation) and isinstance(other.outcome, Accepted):
+            return Shown("active", {other.outcome.version: other.outcome.value})
+    return None
 
 
 def is_made_after(other: Operation, operation: Operation) -> bool:

@@ -83,19 +83,34 @@ class Worker:
 
 
 class UnitWorker:
-    """A client that does a few things in one work unit after the other and closes it."""
+    """A client that does a few things in one work unit after the other and closes it.
 
-    def __init__(self, client: Client, chance: Random, names: list[str], units: list[str]) -> None:
+    One that `keeps` deletes nothing that its unit has made, of which nobody could tell afterwards
+    whether it was done.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        chance: Random,
+        names: list[str],
+        units: list[str],
+        *,
+        keeps: bool = False,
+    ) -> None:
+        self._keeps: Final = keeps
         self._client: Final = client
         self._chance: Final = chance
         self._names: Final = names
         self._units: Final = units
+        self._made = set[str]()
 
     async def work(self) -> None:
         """Do some of each unit, until it is closed by this client or another one."""
         with suppress(*CUT_OFF):
             for unit in self._units:
                 seen: dict[str, frozenset[str]] = {}
+                self._made = set[str]()
                 for _ in range(self._chance.randint(3, 7)):
                     if not await self._turn(unit, seen, is_closing=False):
                         break
@@ -114,7 +129,8 @@ class UnitWorker:
             done = await self._client.read(name, unit=unit)
         elif not bases:
             done = await self._client.create(name, value, **more)
-        elif draw < 0.85 or is_closing:
+            self._made.add(name)
+        elif draw < 0.85 or is_closing or (self._keeps and name in self._made):
             done = await self._client.update(name, bases, value, **more)
         else:
             done = await self._client.delete(name, bases, **more)
@@ -140,6 +156,8 @@ async def work_in_units(
     units: int = 6,
     names: int = 3,
     user: str = "mira",
+    prefix: str = "u",
+    is_cut_off: bool = False,
 ) -> None:
     """Let members of units, writers and readers outside of them, and a subscriber work at once.
 
@@ -150,9 +168,10 @@ async def work_in_units(
     following = asyncio.ensure_future(follower.follow())
     everybody = [await recorder.connect(endpoint, user) for _ in range(6)]
     one, other, *outside = everybody
+    all_units = [f"{prefix}-{number}" for number in range(units)]
     members = [
-        UnitWorker(one, _child(chance), entities, [f"u-{n}" for n in range(units)]),
-        UnitWorker(other, _child(chance), entities, [f"u-{n}" for n in range(0, units, 2)]),
+        UnitWorker(client, _child(chance), entities, some, keeps=is_cut_off)
+        for client, some in ((one, all_units), (other, all_units[::2]))
     ]
     writers = [Worker(client, _child(chance), entities) for client in outside[:2]]
     await asyncio.gather(

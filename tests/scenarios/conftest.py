@@ -31,7 +31,7 @@ async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
     folder = Path(tempfile.mkdtemp(prefix="pn-"))
     desk = Desk(folder / "home", request.param)
     yield desk
-    await desk.close()
+    await desk.end()
     shutil.rmtree(folder)
 
 

@@ -97,13 +97,18 @@ class Desk:
             daemon.kill()
         await self._cleanup.aclose()
 
-    async def close(self) -> Contents:
-        """End the daemon in order and return what it leaves, which must be sound."""
+    async def end(self) -> None:
+        """End the daemon in order; what it leaves must be sound."""
         self._daemon = self._endpoint = self._peer = None
         await self._cleanup.aclose()
         database = self.home / "data" / "patchouli.db"
-        check_truth(database)
-        return read_contents(database)
+        if database.exists():
+            check_truth(database)
+
+    async def close(self) -> Contents:
+        """End the daemon in order and return what it leaves."""
+        await self.end()
+        return read_contents(self.home / "data" / "patchouli.db")
 
     async def call(self, method: str, data: dict[str, Any], **meta: Any) -> dict[str, Any]:
         """Return the result of a request, which is the first of its daemon unless there is one run.
