@@ -18,6 +18,7 @@ next group, should the disk fail then.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -85,6 +86,8 @@ LOOKED_AT_ONCE: Final = 32  # entities between two looks whether the store stops
 LEAST_STEP: Final = 4
 FIRST: Final = (-1, 0)  # before every candidate
 ENTITIES_REMEMBERED: Final = 100_000
+VERSIONS_BETWEEN_PAUSES: Final = 256
+PAUSE_SECONDS: Final = 0.0005
 # A clock that is set back by less than this finds the records that had ended by then.
 RECORD_GRACE_MS: Final = 60_000
 
@@ -254,11 +257,9 @@ class Compactor:
 
     def remove(self, connection: Connection, folding: Folding, *, limit: int) -> list[VersionId]:
         """Remove at most `limit` of the found versions, none if their entity has changed."""
-        number = within(
-            [version.value_bytes for version in folding.versions],
-            most=min(limit, self._versions.size),
-            most_bytes=self._limits.step_bytes,
-        )
+        most = min(limit, self._versions.size)
+        sizes = [version.value_bytes for version in folding.versions[:most]]
+        number = within(sizes, most=most, most_bytes=self._limits.step_bytes)
         gone, left = folding.versions[:number], folding.versions[number:]
         with transaction(connection), self._versions.measured(number):
             is_valid = folding.is_valid(connection)
@@ -330,7 +331,11 @@ def _find_in(connection: Connection, entity_id: int, horizon: int) -> Folding | 
     finally:
         connection.execute("COMMIT")
     through = pruned_through if baseline is None else min(pruned_through, baseline)
-    nodes = {version: _node(version, *rest) for _, version, _, *rest, _, _ in stored}
+    courtesy = _Courtesy()
+    nodes: dict[VersionId, GraphNode] = {}
+    for _, version, _, *rest, _, _ in stored:
+        courtesy.give_way()
+        nodes[version] = _node(version, *rest)
     if inline[0] is not None:
         nodes[inline[0]] = _node(*inline)
     reasons = {
@@ -358,6 +363,19 @@ def _find_in(connection: Connection, entity_id: int, horizon: int) -> Folding | 
     )
 
 
+class _Courtesy:
+    """Lets other threads have the interpreter while one entity with a long history is looked at."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def give_way(self) -> None:
+        """Called for each version; a thread that only computes would keep the loop waiting."""
+        self._count += 1
+        if self._count % VERSIONS_BETWEEN_PAUSES == 0:
+            time.sleep(PAUSE_SECONDS)
+
+
 def _node(version: VersionId, parents: str, cursor: int, ordinal: int) -> GraphNode:
     return GraphNode(id=version, parents=ids_of(parents), sequence=(cursor, ordinal))
 
@@ -367,8 +385,10 @@ def _between(nodes: Mapping[VersionId, GraphNode], reasons: Iterable[VersionId])
 
     The walk from any few of them meets nothing else, so it finds what it found before.
     """
+    courtesy = _Courtesy()
 
     def find(wanted: Sequence[VersionId]) -> dict[VersionId, GraphNode]:
+        courtesy.give_way()
         return {version: nodes[version] for version in wanted if version in nodes}
 
     known = sorted(version for version in reasons if version in nodes)
