@@ -8,8 +8,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from patchouli.backend import read_resource
 from patchouli.protocol import CREATE, DELETE, READ, RETRIEVE, STATUS, UPDATE
-from patchouli.server.testing import memo, params, ref, revised, serving, settings_of
+from patchouli.server.testing import (
+    ARTIFACT_METADATA,
+    create_memo_home,
+    memo,
+    params,
+    ref,
+    revised,
+    serving,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,6 +94,77 @@ def in_ms(milliseconds: int) -> int:
 
 async def answers(peers: Iterable[Peer]) -> list[dict[str, Any]]:
     return [await peer.response() for peer in peers]
+
+
+# Shipped files
+
+
+def knowledge(name: str, text: str) -> dict[str, Any]:
+    value = {
+        "content": {"kind": "text", "text": text},
+        "metadata": {
+            **ARTIFACT_METADATA,
+            "core": {**ARTIFACT_METADATA["core"], "schema": "patchouli.knowledge@1"},
+        },
+        "artifact": [],
+        "profile": {
+            "epistemic": "belief",
+            "temporal": {"kind": "unknown"},
+            "ownership": "user",
+            "abstraction": "instance",
+            "persistence": "long_term",
+            "retrieval": ["exact"],
+            "actionability": "informational",
+        },
+    }
+    return {"type": "knowledge", "id": name, "value": value}
+
+
+@pytest.mark.parametrize(
+    ("name", "member"),
+    [
+        ("patchouli.default.json", {}),
+        ("patchouli.default.json", {"transaction_id": "t"}),
+        ("patchouli.example.json", {}),
+        ("patchouli.example.json", {"transaction_id": "t"}),
+        ("patterns/eventual.json", {}),
+        ("patterns/causal_session.json", {"plugin_route_id": "p"}),
+        ("patterns/shared_transaction.json", {"transaction_id": "t"}),
+    ],
+)
+async def test_a_daemon_keeps_what_each_shipped_file_promises(
+    folder: Path, name: Any, member: dict[str, Any]
+) -> None:
+    """Others see a work unit when it is closed and anything else at once, also after restarts."""
+    home = create_memo_home(folder / "shipped")
+    (home / "config.json").write_bytes(read_resource(name))
+    settings = settings_of(home)
+    is_unit = "transaction_id" in member
+    wanted = {"ref": {"type": "knowledge", "id": "a"}}
+    # Whoever is in no unit reads what is published; one pattern has nothing but units.
+    is_always_unit = name == "patterns/shared_transaction.json"
+    outside, later = (
+        ({"transaction_id": "before"}, {"transaction_id": "after"})
+        if is_always_unit
+        else ({}, {})
+        if is_unit
+        else (member, member)
+    )
+
+    async with serving(settings) as served, await served.connect() as peer:
+        made = await peer.result(CREATE, params(knowledge("a", "one"), **member))
+    async with serving(settings) as served, await served.connect() as peer:
+        own = await peer.result(READ, params(wanted, **member, **made["meta"]))
+        if is_unit:
+            before = await peer.error(READ, params(wanted, **outside))
+            assert before["data"]["reason"] == "NOT_FOUND"
+            closing = {**member, "transaction_state": "commit"}
+            await peer.result(CREATE, params(knowledge("b", "two"), **closing))
+    async with serving(settings) as served, await served.connect() as peer:
+        seen = await peer.result(READ, params(wanted, **later, **made["meta"]))
+
+    assert own["data"] == seen["data"]
+    assert seen["data"]["variants"] == [made["data"]["entity"]]
 
 
 # Idempotency
