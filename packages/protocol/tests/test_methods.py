@@ -55,6 +55,7 @@ METADATA: JsonObject = {
 DATA: dict[str, JsonObject] = {
     "patchouli.control.status@1": {},
     "patchouli.control.checkpoint@1": {},
+    "patchouli.control.compact@1": {"limit": 10, "with_due": True},
     "patchouli.control.shutdown@1": {},
     "patchouli.entity.create@1": {"type": "memo", "id": "memo-8", "value": {"line": "x"}},
     "patchouli.entity.read@1": {"ref": REF},
@@ -112,6 +113,17 @@ RESULTS: dict[str, list[JsonObject]] = {
         }
     ],
     "patchouli.control.checkpoint@1": [{"completed": True}],
+    "patchouli.control.compact@1": [
+        {
+            "changes": 4,
+            "idempotency_records": 3,
+            "work_units": 2,
+            "versions": 1,
+            "is_more_due": True,
+            "due": due,
+        }
+        for due in (None, 0, 9)
+    ],
     "patchouli.control.shutdown@1": [{"accepted": True}],
     "patchouli.entity.create@1": [{"entity": ACTIVE}],
     "patchouli.entity.read@1": [
@@ -140,6 +152,8 @@ HANDSHAKE: JsonObject = {
 }
 
 OPTIONAL = {
+    ("patchouli.control.compact@1", "limit"),
+    ("patchouli.control.compact@1", "with_due"),
     ("patchouli.entity.create@1", "id"),
     ("patchouli.entity.retrieve@1", "types"),
     ("patchouli.entity.retrieve@1", "limit"),
@@ -153,7 +167,11 @@ OPTIONAL = {
     ("patchouli.changes.subscribe@1", "filter.ids"),
     ("patchouli.changes.subscribe@1", "after_cursor"),
 }
-NULLABLE = OPTIONAL - {("patchouli.entity.retrieve@1", "limit")}
+NULLABLE = OPTIONAL - {
+    ("patchouli.control.compact@1", "limit"),
+    ("patchouli.control.compact@1", "with_due"),
+    ("patchouli.entity.retrieve@1", "limit"),
+}
 # of upload metadata: absent counts as null, so that both are fine
 NULLABLE_METADATA = {
     *(f"metadata.core.scope.{n}" for n in ("tenant", "workspace", "user", "session")),
@@ -325,7 +343,7 @@ def test_a_member_of_another_type_is_refused(
     fits = (
         path in ANY_JSON
         or (other == "0" and isinstance(value, str) and path != "media_type")
-        or (type(other) is int and isinstance(value, int) and path != "limit")
+        or (type(other) is type(value) and type(other) in {int, bool} and path != "limit")
         or (other == {} and path == "filter")
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -13,7 +14,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from patchouli.server.testing import DaemonProcess
+from patchouli.backend import Engine, load_policy
+from patchouli.protocol import CreateParams, UpdateParams
+from patchouli.provider import SystemClock, SystemIds
+from patchouli.provider_sqlite import SqliteProvider
+from patchouli.server.testing import DaemonProcess, memo, params, revised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +93,7 @@ def test_version_and_help() -> None:
         "serve",
         "status",
         "checkpoint",
+        "compact",
         "stop",
         "config",
         "tour",
@@ -254,6 +260,43 @@ def test_checkpoint_says_that_it_is_done(daemon: DaemonProcess, home: Path) -> N
     assert "completed" in run_in_terminal("checkpoint", home=home)
 
 
+class LongAgo(SystemClock):
+    """A clock that stands in 2001."""
+
+    def unix_ms(self) -> int:
+        return 1_000_000_000_000
+
+
+async def write_long_ago(home: Path) -> None:
+    """Create a memo and update it twice, as a daemon did in 2001."""
+    provider = SqliteProvider(home / "data" / "patchouli.db", clock=LongAgo())
+    engine = await Engine.start(
+        load_policy(home / "config.json"), provider, clock=LongAgo(), ids=SystemIds()
+    )
+    result = await engine.create(CreateParams.model_validate(params(memo("a"))))
+    for text in ("b", "c"):
+        data = revised("a", {"text": text})
+        asked = params(data, base_versions=[result.entity.version])
+        result = await engine.update(UpdateParams.model_validate(asked))
+    await engine.shutdown()
+
+
+def test_compact_removes_what_is_past_its_retention_and_says_what(home: Path) -> None:
+    asyncio.run(write_long_ago(home))
+    with DaemonProcess(home):
+        first = run("compact", home=home)
+        again = run_in_terminal("compact", home=home)
+
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout) == {
+        "changes": 3,
+        "idempotency_records": 0,
+        "work_units": 0,
+        "versions": 2,
+    }
+    assert again == "removed: nothing; nothing is past its retention\n"
+
+
 @pytest.mark.scenario(14)
 @pytest.mark.parametrize("wait", [["--wait"], ["--wait", "20"]])
 def test_stop_with_wait_returns_when_everything_has_ended(
@@ -270,7 +313,7 @@ def test_stop_with_wait_returns_when_everything_has_ended(
     assert status["recovered_after_unclean_shutdown"] is False
 
 
-@pytest.mark.parametrize("command", ["status", "checkpoint", "stop"])
+@pytest.mark.parametrize("command", ["status", "checkpoint", "compact", "stop"])
 def test_without_a_daemon_the_control_commands_say_what_to_do(home: Path, command: str) -> None:
     result = run(command, home=home)
 

@@ -69,7 +69,7 @@ def loaded_by(*arguments: str, home: Path) -> set[str]:
     return set(said.rpartition("loaded: ")[2].split())
 
 
-@pytest.mark.parametrize("command", ["status", "checkpoint", "stop"])
+@pytest.mark.parametrize("command", ["status", "checkpoint", "compact", "stop"])
 def test_a_control_command_loads_little(daemon: DaemonProcess, home: Path, command: str) -> None:
     assert daemon.process.poll() is None
 

@@ -13,6 +13,7 @@ COMMANDS = [
     ["serve"],
     ["status"],
     ["checkpoint"],
+    ["compact"],
     ["stop"],
     ["config", "check"],
     ["config", "show"],

@@ -22,6 +22,7 @@ from patchouli.backend.access import Access
 from patchouli.backend.admission import Admission
 from patchouli.backend.answers import Answers, not_found, state, views
 from patchouli.backend.changes import ChangeFeeds, Subscription
+from patchouli.backend.errors import UnsupportedCapabilityError
 from patchouli.backend.limits import Limits
 from patchouli.backend.mutations import Mutations
 from patchouli.backend.policy.capabilities import require_capabilities
@@ -30,7 +31,15 @@ from patchouli.backend.policy.selection import Selector
 from patchouli.backend.publication import Recovery
 from patchouli.backend.results import HitView, ReadResult, RetrieveResult
 from patchouli.backend.retrieval import CursorSeal, parse_instruction
-from patchouli.provider import EntityKey, Page, Reading, ReadPlan, Retention, RetrievePlan
+from patchouli.provider import (
+    EntityKey,
+    Page,
+    Reading,
+    ReadPlan,
+    Retention,
+    RetrievePlan,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +58,8 @@ if TYPE_CHECKING:
     )
     from patchouli.provider import (
         Clock,
+        Compaction,
+        CompactionPlan,
         IdSource,
         Json,
         Provider,
@@ -295,6 +306,25 @@ class Engine:
         self._admission.require_time(deadline_unix_ms)
         await self._provider.checkpoint()
         self._admission.require_time(deadline_unix_ms)
+
+    async def compact(
+        self, plan: CompactionPlan, *, deadline_unix_ms: int | None = None
+    ) -> Compaction:
+        """Take one step of removing what is past its retention.
+
+        Raises:
+            DeadlineExceededError: The deadline had passed.
+            UnsupportedCapabilityError: The provider does not compact on demand.
+            ProviderError: It could not be done.
+        """
+        self._admission.require_time(deadline_unix_ms)
+        try:
+            return await self._provider.compact(plan)
+        except UnsupportedError as error:
+            raise UnsupportedCapabilityError(
+                "the store removes what is past its retention by itself, not on demand",
+                capabilities=["compaction"],
+            ) from error
 
     def stop_waiting(self) -> None:
         """Refuse what waits for a state that it must observe, and let nothing wait from now on.

@@ -12,6 +12,7 @@ PROTOCOL_VERSION: Final = 1
 MAX_REQUEST_BYTES: Final = 1_048_576  # of one request line, its line feed excluded
 MAX_CHUNK_BYTES: Final = 524_288  # of artifact bytes in one message, before Base64
 MAX_RESULT_ITEMS: Final = 100  # hits of one page
+MAX_COMPACTION_STEP: Final = 10_000
 DEFAULT_RESULT_ITEMS: Final = 10  # where `retrieve` names no limit
 
 Capability: TypeAlias = Literal["artifacts", "subscriptions", "subscription-lifecycle"]
@@ -24,6 +25,7 @@ CAPABILITIES: Final[tuple[Capability, ...]] = (
 HANDSHAKE: Final = "patchouli.protocol.handshake@1"
 STATUS: Final = "patchouli.control.status@1"
 CHECKPOINT: Final = "patchouli.control.checkpoint@1"
+COMPACT: Final = "patchouli.control.compact@1"
 SHUTDOWN: Final = "patchouli.control.shutdown@1"
 CREATE: Final = "patchouli.entity.create@1"
 READ: Final = "patchouli.entity.read@1"

@@ -1,9 +1,10 @@
-"""`patchouli.control.*@1`: how the daemon is, a checkpoint, an orderly end."""
+"""`patchouli.control.*@1`: how the daemon is, a checkpoint, a compaction, an orderly end."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from patchouli.protocol.constants import MAX_COMPACTION_STEP
 from patchouli.protocol.shapes import (
     Closed,
     EmptyData,
@@ -13,6 +14,7 @@ from patchouli.protocol.shapes import (
     Result,
     Unsigned,
 )
+from pydantic import Field
 
 
 class StatusParams(Params):
@@ -55,6 +57,36 @@ class CheckpointResult(Result):
     """Answers `checkpoint`."""
 
     data: CheckpointData
+
+
+class CompactRequest(Closed):
+    """How much one step may remove, and whether to count what is left, which takes longer."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_COMPACTION_STEP)] = 1000
+    with_due: bool = False
+
+
+class CompactParams(Params):
+    """Asks the store to remove some of what is past its retention."""
+
+    data: CompactRequest
+
+
+class CompactData(Closed):
+    """What one step removed, whether more is due and, if it was asked for, about how much."""
+
+    changes: Unsigned
+    idempotency_records: Unsigned
+    work_units: Unsigned
+    versions: Unsigned
+    is_more_due: bool
+    due: Unsigned | None
+
+
+class CompactResult(Result):
+    """Answers `compact`."""
+
+    data: CompactData
 
 
 class ShutdownParams(Params):

@@ -27,6 +27,7 @@ from patchouli.protocol.changes import (
 from patchouli.protocol.constants import (
     CHANGE_EVENT,
     CHECKPOINT,
+    COMPACT,
     CREATE,
     DELETE,
     DOWNLOAD_CHUNK,
@@ -48,6 +49,8 @@ from patchouli.protocol.constants import (
 from patchouli.protocol.control import (
     CheckpointParams,
     CheckpointResult,
+    CompactParams,
+    CompactResult,
     ShutdownParams,
     ShutdownResult,
     StatusParams,
@@ -187,6 +190,13 @@ METHODS: Final = _table(
         CheckpointParams,
         CheckpointResult,
         section="control.checkpoint",
+        errors=_ALWAYS,
+    ),
+    Method(
+        COMPACT,
+        CompactParams,
+        CompactResult,
+        section="control.compact",
         errors=_ALWAYS,
     ),
     Method(

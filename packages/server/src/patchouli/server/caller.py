@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 from patchouli.server.settings import IS_WINDOWS, CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
 CLIENT: Final = "patchouli-db-cli"
 HANDSHAKE: Final = "patchouli.protocol.handshake@1"
+COMPACT: Final = "patchouli.control.compact@1"
+FREED: Final = ("changes", "idempotency_records", "work_units", "versions")
+COMPACTION_STEP: Final = 1000
 _POLL_SECONDS: Final = 0.02
 _RECEIVED_BYTES: Final = 65_536
 
@@ -36,7 +40,7 @@ class RefusedError(CommandError):
 
 
 class Caller:
-    """A connection with a handshake behind it; no wait takes longer than `timeout_seconds`."""
+    """A connection with a handshake behind it; no call takes longer than `timeout_seconds`."""
 
     def __init__(
         self, endpoint: str, *, timeout_seconds: float, capabilities: tuple[str, ...] = ()
@@ -85,6 +89,7 @@ class Caller:
             CommandError: It was answered by an error, late, or not at all.
         """
         self._count += 1
+        self._deadline = time.monotonic() + self._timeout_seconds
         request = {"jsonrpc": "2.0", "id": self._count, "method": method, "params": params}
         with suppress(BrokenPipeError):  # why the daemon has closed already stands in what it sent
             self._guard(lambda: self._stream.send(json.dumps(request).encode() + b"\n"))
@@ -150,6 +155,31 @@ class Caller:
             f"the daemon at {self._endpoint} did not answer within {self._timeout_seconds:g} s; "
             "look at its log, or give it longer with --timeout"
         )
+
+
+def compact_all(
+    endpoint: str, *, timeout_seconds: float, progress: Callable[[float], None]
+) -> dict[str, int]:
+    """Have the daemon at `endpoint` remove what is past its retention; return what went by kind.
+
+    `timeout_seconds` is for each step. `progress` takes the part that is done, from 0 to 1.
+
+    Raises:
+        CommandError: No daemon answers, or it refuses.
+    """
+    with Caller(endpoint, timeout_seconds=timeout_seconds) as caller:
+        freed: dict[str, int] = dict.fromkeys(FREED, 0)
+        total = 0
+        while True:
+            data = {"limit": COMPACTION_STEP, "with_due": total == 0}
+            step = caller.call(COMPACT, {"meta": {}, "data": data})["data"]
+            for kind in FREED:
+                freed[kind] += step[kind]
+            done = sum(freed.values())
+            total = total or done + step["due"]
+            if not step["is_more_due"]:
+                return freed
+            progress(min(1.0, done / max(1, total)))
 
 
 def wait_until_gone(endpoint: str, seconds: float) -> None:

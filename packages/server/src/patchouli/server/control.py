@@ -1,4 +1,4 @@
-"""Handshake, status, checkpoint and shutdown."""
+"""Handshake, status, checkpoint, compaction and shutdown."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 from patchouli.protocol import negotiate
+from patchouli.provider import CompactionPlan
 from patchouli.server.encoding import data_json
 from patchouli.server.version import software_version
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from patchouli.backend import Engine
     from patchouli.protocol import (
         CheckpointParams,
+        CompactParams,
         HandshakeParams,
         ShutdownParams,
         StatusParams,
@@ -93,6 +95,26 @@ class Control:
         """Flush the store; a deadline that passes meanwhile does not undo it."""
         await self._engine.checkpoint(deadline_unix_ms)
         return data_json({"completed": True})
+
+    async def compact(
+        self, _session: Session, params: CompactParams, deadline_unix_ms: int | None
+    ) -> bytes:
+        """Remove some of what is past its retention; a client repeats it while more is due."""
+        asked = params.data
+        freed = await self._engine.compact(
+            CompactionPlan(limit=asked.limit, with_due=asked.with_due),
+            deadline_unix_ms=deadline_unix_ms,
+        )
+        return data_json(
+            {
+                "changes": freed.changes,
+                "idempotency_records": freed.idempotency_records,
+                "work_units": freed.units,
+                "versions": freed.versions,
+                "is_more_due": freed.is_more_due,
+                "due": freed.due,
+            }
+        )
 
     async def shutdown(self, _session: Session, _params: ShutdownParams, _: int | None) -> bytes:
         """Begin the end; it waits until this answer is written."""

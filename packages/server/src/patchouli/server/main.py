@@ -29,7 +29,15 @@ from patchouli.server.options import (
     add_timeout,
     add_wait,
 )
-from patchouli.server.saying import complain, failures, print_json, say, time_text, wants_json
+from patchouli.server.saying import (
+    complain,
+    count_text,
+    failures,
+    print_json,
+    say,
+    time_text,
+    wants_json,
+)
 from patchouli.server.settings import CommandError, Settings, WrongUseError, resolve
 
 if TYPE_CHECKING:
@@ -121,7 +129,12 @@ def _add_home_commands(group: Group) -> None:
 
 
 def _add_control_commands(group: Group) -> None:
-    for name, command in (("status", status), ("checkpoint", checkpoint), ("stop", stop)):
+    for name, command in (
+        ("status", status),
+        ("checkpoint", checkpoint),
+        ("compact", compact),
+        ("stop", stop),
+    ):
         parser = add_command(group, name, command)
         add_endpoint(parser)
         if command is stop:
@@ -201,6 +214,28 @@ def checkpoint(*, endpoint: str | None, timeout: float, as_json: bool) -> None:
         print_json(result)
     else:
         say(f"checkpoint completed: {settings.endpoint}")
+
+
+def compact(*, endpoint: str | None, timeout: float, as_json: bool) -> None:
+    """Make a daemon remove what is past its retention, all of it, now.
+
+    It does so by itself, a little at a time. The policy says how long things are kept.
+    """
+    settings = resolve(os.environ, endpoint=endpoint)
+    from patchouli.server.caller import compact_all
+    from patchouli.server.progress import progress_bar
+
+    with progress_bar("compacting") as progress:
+        freed = compact_all(settings.endpoint, timeout_seconds=timeout, progress=progress)
+    if wants_json(as_json):
+        print_json(freed)
+        return
+    parts = [
+        count_text(freed[name], name.removesuffix("s").replace("_", " "))
+        for name in ("changes", "idempotency_records", "work_units", "versions")
+        if freed[name]
+    ]
+    say(f"removed: {', '.join(parts) if parts else 'nothing; nothing is past its retention'}")
 
 
 def stop(*, endpoint: str | None, wait: float | None, timeout: float, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from patchouli.protocol import (
     CHECKPOINT,
+    COMPACT,
     CREATE,
     DELETE,
     DOWNLOAD_CHUNK,
@@ -58,6 +59,7 @@ def operations(
         HANDSHAKE: Operation(call=control.handshake, is_immediate=True),
         STATUS: Operation(call=control.status, is_immediate=True),
         CHECKPOINT: Operation(call=control.checkpoint),
+        COMPACT: Operation(call=control.compact),
         SHUTDOWN: Operation(call=control.shutdown, is_immediate=True),
         **_entity_operations(engine),
         **_change_operations(engine, clock),
