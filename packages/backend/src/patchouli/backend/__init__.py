@@ -58,6 +58,9 @@ from patchouli.backend.policy.capabilities import (
 from patchouli.backend.policy.keys import Scope
 from patchouli.backend.policy.plan import BehaviorPlan, Selection, UnitDescriptor
 from patchouli.backend.policy.selection import Selector
+from patchouli.backend.publication import (
+    Recovery,
+)
 from patchouli.backend.results import (
     EntityResult,
     HitView,
@@ -106,6 +109,7 @@ __all__ = [
     "PolicyWarning",
     "Providers",
     "ReadResult",
+    "Recovery",
     "RemoteProvider",
     "ResourceName",
     "RetrieveResult",
