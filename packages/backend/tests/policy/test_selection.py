@@ -72,6 +72,26 @@ def test_minimal_request(selector: Callable[..., Selector]) -> None:
     assert selection.bindings == {"team": "north"}
 
 
+def test_texts_that_come_again_select_what_was_selected(
+    selector: Callable[..., Selector],
+) -> None:
+    made = selector()
+    first = made.select("recipe", META)
+
+    assert made.select("recipe", {"ctx": {"team": "north", "more": 1}, "deadline": 7}) is first
+    assert made.select("recipe", {"ctx": {"team": "south"}}).scope.text == '{"team":"south"}'
+    long = {"ctx": {"team": "n" * 600}}
+    assert made.select("recipe", long) is not made.select("recipe", long)
+
+
+def test_what_was_refused_is_refused_again(selector: Callable[..., Selector]) -> None:
+    made = selector(("meta_fields.team.schema", {"type": "string", "minLength": 2}))
+
+    for _ in range(2):
+        assert refusal(lambda: made.select("recipe", {"ctx": {"team": "n"}})).pointer
+        assert refusal(lambda: made.select("recipe", {"ctx": {"team": ["n"]}})).pointer
+
+
 def test_selection_cannot_be_changed(selector: Callable[..., Selector]) -> None:
     selection = selector().select("recipe", META)
 

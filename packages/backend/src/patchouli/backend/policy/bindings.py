@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from patchouli.backend.config.models import Policy
-    from patchouli.backend.pointers import Tokens
+    from patchouli.backend.pointers import Tokens, Unbound
     from patchouli.provider import Json
 
 
 class AliasBinder:
     """The metadata fields of one policy, compiled."""
 
-    __slots__ = ("_aliases", "_pointers", "_tokens", "_validators")
+    __slots__ = ("_aliases", "_members", "_pointers", "_tokens", "_validators")
 
     def __init__(self, policy: Policy) -> None:
         fields = sorted(policy.meta_fields.items())
@@ -42,6 +42,14 @@ class AliasBinder:
             )
             for alias, tokens in self._tokens.items()
         ]
+        names = [name for _, name, _, _ in self._aliases if name is not None]
+        self._members = names if len(names) == len(self._aliases) else None
+
+    def values(self, meta: Mapping[str, Json]) -> tuple[Json | Unbound, ...]:
+        """Return what stands at each pointer, valid or not; all that `bind` looks at."""
+        if self._members is None:
+            return tuple([resolve(meta, tokens) for tokens in self._tokens.values()])
+        return tuple([meta.get(name, UNBOUND) for name in self._members])
 
     def bind(self, meta: Mapping[str, Json]) -> dict[str, Json]:
         """Return the value of every present alias.
