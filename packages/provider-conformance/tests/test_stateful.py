@@ -277,6 +277,7 @@ class KeepsWhatIsDue(ModelProvider):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "faulty",
     [

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from patchouli.provider_conformance.suite.unit_state import UnitStateConformance
     from patchouli.provider_conformance.suite.units import UnitViewConformance
     from patchouli.provider_conformance.suite.waiting import WaitingConformance
+    from patchouli.provider_conformance.suite.whole import whole_suite
     from patchouli.provider_conformance.unit_machine import ProviderMachine
 
 _HOMES = {
@@ -102,6 +103,7 @@ _HOMES = {
     "UnitViewConformance": "suite.units",
     "WaitingConformance": "suite.waiting",
     "check_visible_state": "invariants",
+    "whole_suite": "suite.whole",
 }
 
 __all__ = [
@@ -147,6 +149,7 @@ __all__ = [
     "UnitViewConformance",
     "WaitingConformance",
     "check_visible_state",
+    "whole_suite",
 ]
 
 

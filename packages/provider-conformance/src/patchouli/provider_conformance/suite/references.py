@@ -83,7 +83,8 @@ class ReferencesConformance(ProviderSuite):
     async def test_other_types_places_and_kinds_are_not_told(self, provider: Provider) -> None:
         await committed(provider, create(A, "a1", naming("x")))
         await committed(provider, create(entity("a", kind="other"), "o1", naming("y")))
-        for number, value in enumerate([{"place": {"key": 7}}, {"place": 1}, ["x"], {}]):
+        values: list[Json] = [{"place": {"key": 7}}, {"place": 1}, ["x"], {}]
+        for number, value in enumerate(values):
             await committed(provider, create(entity(f"n{number}"), f"n{number}v", value))
 
         assert await named(provider) == ["x"]
