@@ -227,6 +227,7 @@ class Connection(asyncio.Protocol):
         """Begin waiting requests as far as order and bounds allow, then send what is ready."""
         self._is_pump_due = False
         frames = self._frames
+        overtakable = self._overtakable
         room = self._limits.max_in_flight
         overtaken = min(room, self._limits.max_overtaken)
         self._is_batching = True
@@ -235,7 +236,7 @@ class Connection(asyncio.Protocol):
                 frames
                 and room
                 and self._serial is None
-                and len(self._overtakable) < overtaken
+                and len(overtakable) < overtaken
                 and not self._is_outbox_full()
             ):
                 room -= 1
@@ -245,7 +246,9 @@ class Connection(asyncio.Protocol):
             self._flush()
         if frames and not room:
             self._pump_soon()  # others have their turn between two portions
-        self._regulate()
+        is_busy = frames or overtakable or self._serial is not None or self._room is not None
+        if is_busy or self._is_ending or not self._is_reading:
+            self._regulate()  # else it reads already, and may
 
     def _begin(self, frame: FrameEvent) -> None:
         begun = self._dispatcher.begin(self.session, frame)

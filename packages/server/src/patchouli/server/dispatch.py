@@ -76,6 +76,7 @@ class Dispatcher:
         }
         self._clock: Final = clock
         self._log: Final = log
+        self._is_debugging: Final = log.is_debugging
         self._max_response_bytes: Final = max_response_bytes
         self._silent_until: Final[dict[type[Exception], float]] = {}
         self.is_stopping = False
@@ -137,7 +138,7 @@ class Dispatcher:
             result = operation.encode(await operation.call(session, params, deadline))
         except Exception as error:
             refusal = to_wire(error)
-            if self._log.is_debugging:
+            if self._is_debugging:
                 self._log.debug(
                     "request.refused", request=type(params).__name__, error=type(error).__name__
                 )
@@ -148,7 +149,7 @@ class Dispatcher:
             return error_line(request_id, refusal or INTERNAL)
         if len(result) > self._max_response_bytes:
             return error_line(request_id, _TOO_LARGE)
-        if self._log.is_debugging:
+        if self._is_debugging:
             self._log.debug("request.answered", request=type(params).__name__, bytes=len(result))
         return result_line(request_id, result)
 
