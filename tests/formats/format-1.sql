@@ -64,7 +64,8 @@ CREATE TABLE version (
     CHECK ((state = 0) = (value IS NOT NULL))
 ) STRICT
 ;
-CREATE INDEX version_fate ON version (entity_id, superseded_cursor);
+CREATE INDEX version_fate ON version (entity_id, superseded_cursor, published_cursor)
+;
 CREATE INDEX version_age ON version (superseded_at, entity_id) WHERE superseded_at IS NOT NULL
 ;
 CREATE TABLE change (

@@ -96,7 +96,10 @@ CREATE TABLE version (
 """
 
 # The rows of an entity that are current, and those that were at some cursor, however many it had.
-VERSION_FATE: Final = "CREATE INDEX version_fate ON version (entity_id, superseded_cursor)"
+# With it alone it is decided which rows these are.
+VERSION_FATE: Final = """
+CREATE INDEX version_fate ON version (entity_id, superseded_cursor, published_cursor)
+"""
 # For compaction: what is past the horizon, the oldest first.
 VERSION_AGE: Final = """
 CREATE INDEX version_age ON version (superseded_at, entity_id) WHERE superseded_at IS NOT NULL

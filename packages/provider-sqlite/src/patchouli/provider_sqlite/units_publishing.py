@@ -67,11 +67,6 @@ FROM work_unit_entity w
 LEFT JOIN entity e ON e.scope_id = ?2 AND e.type = w.type AND e.id = w.id
 WHERE w.unit_id = ?1 ORDER BY w.is_closing, w.type, w.id
 """
-CHANGED_SINCE: Final = """
-SELECT 1 FROM work_unit_entity w
-CROSS JOIN entity e ON e.scope_id = ?2 AND e.type = w.type AND e.id = w.id
-WHERE w.unit_id = ?1 AND e.changed_cursor > ?3 LIMIT 1
-"""
 STAGED_VERSIONS: Final = """
 SELECT type, id, ordinal, token, version, state, value, parents, recorded_at
 FROM work_unit_version WHERE unit_id = ?
@@ -183,7 +178,7 @@ class PublishUnit:
             connection.execute(REPLACE_RESULT, (identity, unit.unit_id, result_json))
         resolutions = {(r.key.type, r.key.id): r for r in plan.resolutions}
         return publish_unit(
-            group, unit, recorded_at=plan.recorded_at_unix_ms, resolutions=resolutions
+            group, unit, entities, recorded_at=plan.recorded_at_unix_ms, resolutions=resolutions
         )
 
 
@@ -191,23 +186,14 @@ def close(
     group: Group,
     unit: Unit,
     *,
-    closing: Closing | None,
     sealed_by: str,
     accepted: VersionId,
     recorded_at: int,
 ) -> Published | Drifted:
     """Publish `unit`, or if it has drifted, seal it and return how.
 
-    A unit that is sealed already stays as it was sealed. `closing` is a mutation that was not
-    staged because `has_drifted` says that the unit has not.
+    A unit that is sealed already stays as it was sealed.
     """
-    if closing is not None:
-        check(
-            "I33 only heads that were answered for are replaced",
-            lambda: not drift(group.connection, unit, read_staged(group.connection, unit)),
-        )
-        unit = unit.sealed(sealed_by, accepted)
-        return publish_unit(group, unit, recorded_at=recorded_at, closing=closing)
     entities = read_staged(group.connection, unit)
     conflicts = drift(group.connection, unit, entities)
     if unit.sealed_by is None:
@@ -216,15 +202,28 @@ def close(
             group.connection.execute(SEAL, (unit.unit_id, sealed_by, accepted))
     if conflicts:
         return _drifted(unit, conflicts)
-    return publish_unit(group, unit, recorded_at=recorded_at)
+    return publish_unit(group, unit, entities, recorded_at=recorded_at)
 
 
-def has_drifted(connection: Connection, unit: Unit, closing: Closing) -> bool:
-    """Return whether any entity of `unit`, with the one that closes it, may have drifted."""
-    changed = closing.entity.changed_cursor or 0
-    if changed > unit.baseline:
-        return True
-    return bool(connection.execute(CHANGED_SINCE, (unit.unit_id, unit.scope_id, unit.baseline)).get)
+def close_at_once(
+    group: Group,
+    unit: Unit,
+    closing: Closing,
+    *,
+    sealed_by: str,
+    accepted: VersionId,
+    recorded_at: int,
+) -> Published | None:
+    """Publish an open `unit` with a mutation that is not staged; None if it may have drifted."""
+    entities = read_staged(group.connection, unit)
+    if any((entity.changed_cursor or 0) > unit.baseline for entity in (*entities, closing.entity)):
+        return None
+    check(
+        "I33 only heads that were answered for are replaced",
+        lambda: not drift(group.connection, unit, entities),
+    )
+    unit = unit.sealed(sealed_by, accepted)
+    return publish_unit(group, unit, entities, recorded_at=recorded_at, closing=closing)
 
 
 def read_staged(connection: Connection, unit: Unit) -> list[StagedEntity]:
@@ -249,6 +248,7 @@ def drift(
 def publish_unit(
     group: Group,
     unit: Unit,
+    entities: list[StagedEntity],
     *,
     recorded_at: int,
     closing: Closing | None = None,
@@ -257,7 +257,6 @@ def publish_unit(
     """Make everything that `unit` has staged visible, and leave of the unit its name."""
     connection = group.connection
     publication = _Publication(group, unit, recorded_at)
-    entities = read_staged(connection, unit)
     versions = _read_versions(connection, unit) if entities else {}
     if entities:
         forget_staged(connection, unit.unit_id)

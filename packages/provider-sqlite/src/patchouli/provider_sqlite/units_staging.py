@@ -29,7 +29,7 @@ from patchouli.provider_sqlite.units_publishing import (
     Closing,
     StagedEntity,
     close,
-    has_drifted,
+    close_at_once,
 )
 from patchouli.provider_sqlite.units_view import ENTITY_COLUMNS, view_of
 
@@ -141,7 +141,7 @@ class Stage:
             if unit.state != "sealed" or not staging.close:
                 return end
             group.require_in_time(commit.deadline_unix_ms)
-            return self._close(group, unit, None)
+            return self._close(group, unit)
         if known is not None and commit.new_versions:
             return known
         *entity, versions, policy, holds_policy, token_is_used = row[UNIT_WIDTH:]
@@ -191,15 +191,22 @@ class Stage:
         commit, staging, connection = self.commit, self.staging, group.connection
         if commit.idempotency is not None and commit.new_versions:
             store_records(connection, [commit.idempotency], unit_id=unit.unit_id)
-        closing = self._closing(mutation) if staging.close and commit.new_versions else None
-        if closing is not None and not has_drifted(connection, unit, closing):
-            return self._close(group, unit, closing)
-        if commit.new_versions:
-            self._write(connection, unit, mutation)
-        else:
-            key = (unit.unit_id, commit.key.type, commit.key.id)
-            connection.execute(MARK_CLOSING, key)
-        return self._close(group, unit, None) if staging.close else Staged()
+        if not commit.new_versions:
+            connection.execute(MARK_CLOSING, (unit.unit_id, commit.key.type, commit.key.id))
+            return self._close(group, unit)
+        if staging.close:
+            published = close_at_once(
+                group,
+                unit,
+                self._closing(mutation),
+                sealed_by=staging.request_json,
+                accepted=commit.accepted,
+                recorded_at=commit.recorded_at_unix_ms,
+            )
+            if published is not None:
+                return published
+        self._write(connection, unit, mutation)
+        return self._close(group, unit) if staging.close else Staged()
 
     def _write(self, connection: Connection, unit: Unit, mutation: _Mutation) -> None:
         commit, staging = self.commit, self.staging
@@ -237,11 +244,10 @@ class Stage:
         )
         return Closing(entity, commit.new_versions)
 
-    def _close(self, group: Group, unit: Unit, closing: Closing | None) -> Published | Drifted:
+    def _close(self, group: Group, unit: Unit) -> Published | Drifted:
         return close(
             group,
             unit,
-            closing=closing,
             sealed_by=self.staging.request_json,
             accepted=self.commit.accepted,
             recorded_at=self.commit.recorded_at_unix_ms,
