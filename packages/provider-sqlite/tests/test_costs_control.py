@@ -13,6 +13,7 @@ import pytest
 from patchouli.provider import (
     CausalToken,
     Committed,
+    CompactionPlan,
     Consistency,
     Reading,
     Replayed,
@@ -207,6 +208,30 @@ async def test_no_cost_grows_with_records_changes_sessions_or_scopes(watched: Wa
 
     assert [cost.counts() for cost in after] == [cost.counts() for cost in before]
     assert [cost.steps for cost in after] == [cost.steps for cost in before]
+
+
+async def test_a_look_for_what_is_old_costs_the_same_whatever_there_is(watched: Watched) -> None:
+    store = watched.provider._store
+    assert store is not None
+
+    async def measured() -> Cost:
+        assert await asyncio.to_thread(store.index.wait_until_caught_up, 5)
+        with watched.counted() as cost:
+            step = await watched.provider.compact(CompactionPlan(limit=100))
+        assert not step.is_more_due
+        return cost
+
+    await committed(watched, create(entity("a"), "v0"))
+    await measured()
+    before = await measured()
+    for number in range(200):
+        await committed(watched, update(entity("a"), f"v{number}", f"v{number + 1}"))
+        await committed(watched, once(f"e{number}"))
+    after = await measured()
+
+    assert after.syncs == 0
+    assert after.counts() == before.counts()
+    assert after.steps == before.steps
 
 
 async def test_a_read_with_all_bounds_never_gives_up_the_loop(watched: Watched) -> None:
