@@ -385,6 +385,31 @@ async def test_a_deep_divergence_in_a_unit_leaves_the_loop(
     await provider.shutdown()
 
 
+async def test_an_entity_that_changed_often_since_is_read_beside_the_loop(
+    provider: SqliteProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("patchouli.provider_sqlite.units_view.FAR", 5)
+    await provider.commit(create(A, "a0"))
+    await reading(provider, read(A, unit=UNIT))
+
+    async def leaves_the_loop() -> bool:
+        steps = provider.read(read(A, unit=UNIT))
+        try:
+            steps.send(None)
+        except StopIteration:
+            return False
+        steps.close()
+        return True
+
+    leaves: list[bool] = []
+    for number in range(7):
+        await provider.commit(update(A, f"a{number}", f"a{number + 1}"))
+        leaves.append(await leaves_the_loop())
+
+    assert leaves == [False] * 5 + [True] * 2
+    assert [head.id for head in (await reading(provider, read(A, unit=UNIT))).heads] == ["a0"]
+
+
 async def test_a_lost_race_in_a_unit_brings_the_divergence_of_its_view(
     provider: SqliteProvider,
 ) -> None:

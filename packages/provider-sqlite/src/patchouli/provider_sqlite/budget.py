@@ -24,6 +24,11 @@ class Budget:
         self._look_ups = look_ups
         self.value_bytes = value_bytes
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it counts at all."""
+        return self._look_ups < UNBOUNDED >> 1
+
     def look_up(self) -> None:
         """Count one look-up.
 

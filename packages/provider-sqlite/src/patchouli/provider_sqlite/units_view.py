@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from patchouli.provider import INTEGER_MAX, VersionId
+from patchouli.provider_sqlite.budget import OverBudgetError
 from patchouli.provider_sqlite.codec import VersionRow, ids_of, ids_text, version_of
 from patchouli.provider_sqlite.graph import diverge
 from patchouli.provider_sqlite.heads import misuse
@@ -35,8 +36,13 @@ ENTITY: Final = f"""
 SELECT {ENTITY_COLUMNS} FROM work_unit u {ENTITY_JOINS} WHERE u.unit_id = :unit
 """  # noqa: S608 - of constants
 
-# Current ones and those that a later change superseded; both by the index of fates.
+# Current ones and those that a later change superseded; both by the index of fates. First, if it is
+# asked for, a row that says that too many were superseded since to look through them here.
 HEADS_AT: Final = """
+SELECT NULL, NULL, NULL, NULL, NULL FROM (
+    SELECT 1 FROM version INDEXED BY version_fate
+    WHERE entity_id = ?1 AND superseded_cursor > ?2 LIMIT ?4 OFFSET ?5)
+UNION ALL
 SELECT version, state, iif(octet_length(value) <= ?3, value, NULL), parents, recorded_at
 FROM version INDEXED BY version_fate
 WHERE entity_id = ?1 AND superseded_cursor > ?2 AND published_cursor <= ?2
@@ -82,6 +88,9 @@ SELECT version, 1 FROM work_unit_version WHERE unit_id = ?2 AND type = ?5 AND id
 """
 
 
+FAR: Final = 10_000  # versions superseded since the baseline; about a millisecond to pass by
+
+
 @dataclass(frozen=True, slots=True)
 class UnitView:
     """An entity in a unit; `through` is the cursor up to which published versions are known."""
@@ -121,8 +130,7 @@ class UnitView:
         if self.inline is not None and self.inline_cursor <= self.through:
             rows.append(self.inline)
         if self.head_count > 1 or self.changed_cursor > self.through:
-            bindings = (self.entity_id, self.through, budget.value_bytes)
-            rows += self.connection.execute(HEADS_AT, bindings).fetchall()
+            rows += self._heads_at(budget)
         return tuple(sorted(self._taken(rows, budget), key=lambda head: head.id))
 
     def head_ids(self) -> frozenset[VersionId]:
@@ -135,8 +143,8 @@ class UnitView:
         if self.inline is not None and self.inline_cursor <= self.through:
             found.add(VersionId(self.inline[0]))
         if self.head_count > 1 or self.changed_cursor > self.through:
-            rows = self.connection.execute(HEADS_AT, (self.entity_id, self.through, -1))
-            found.update(row[0] for row in rows)
+            bindings = (self.entity_id, self.through, -1, 0, 0)
+            found.update(row[0] for row in self.connection.execute(HEADS_AT, bindings))
         return frozenset(found)
 
     def versions(self, wanted: Iterable[VersionId], budget: Budget) -> dict[VersionId, Version]:
@@ -202,6 +210,18 @@ class UnitView:
             values=lambda versions: self._values(versions, budget),
             budget=budget,
         )
+
+    def _heads_at(self, budget: Budget) -> list[VersionRow]:
+        """Return the heads at the baseline that lie outside of the row of the entity."""
+        limits = (budget.value_bytes, int(budget.is_bounded), FAR)
+        cursor = self.connection.execute(HEADS_AT, (self.entity_id, self.through, *limits))
+        rows: list[VersionRow] = []
+        for row in cursor:
+            if row[0] is None:
+                cursor.close()
+                raise OverBudgetError
+            rows.append(row)
+        return rows
 
     def _node(self, version: VersionId) -> NodeRow | None:
         if self.staged is not None:
