@@ -16,6 +16,7 @@ from benchmarks.daemon import COMMAND, Daemon, running
 from benchmarks.fanout import Subscribers
 from benchmarks.load import Figures, Lines, Load, run
 from benchmarks.peer import Peer, median, timed
+from benchmarks.promises import UNITS, promises
 from benchmarks.report import Report
 from benchmarks.values import (
     HANDSHAKE,
@@ -362,6 +363,7 @@ ALL: dict[str, Callable[[Run], None]] = {
     "steady": steady,
     "sequential": sequential,
     "history": history,
+    "promises": promises,
     "fan_out": fan_out,
     "artifacts": artifacts,
     "idle": idle,
@@ -449,6 +451,24 @@ def judge(run_: Run) -> None:
         ratio("fan-out: creates with 100 subscribers", "fan-out: creates with 0 subscribers"),
         0.5,
     )
+    at_least(
+        "idempotent creates / plain ones, 64 connections",
+        ratio("promises: creates, idempotent", "promises: creates, plain"),
+        0.7,
+    )
+    at_least(
+        "reads in sessions / plain ones, 64 connections",
+        ratio("promises: reads, in sessions", "promises: reads, plain"),
+        0.5,
+    )
+    for size in UNITS:
+        at_most(
+            f"a work unit of {size} creates / one by one",
+            ratio(
+                f"promises: a work unit of {size} creates", f"promises: {size} creates one by one"
+            ),
+            1.0,
+        )
     at_most("resident memory, idle", found.get("idle: resident memory"), 120, "MiB")
     at_most("ready after start", found.get("idle: ready after start"), 0.3, "s")
     at_most("status command", found.get("idle: status command"), 0.25, "s")
