@@ -56,7 +56,7 @@ def promises(run_: Run) -> None:
         with Peer(daemon.socket) as peer:
             for size in UNITS:
                 alone, together = [], []
-                for attempt in range(max(3, 60 // size)):
+                for attempt in range(max(9, 100 // size)):
                     lines = [_create("plain", f"a{size}-{attempt}-{n}") for n in range(size)]
                     alone.append(_taken(peer, lines))
                     together.append(_taken(peer, list(_unit(size, attempt))))
