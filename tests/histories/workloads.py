@@ -121,7 +121,7 @@ class UnitWorker:
         """Do one thing and return whether the unit is still open to more."""
         name = self._chance.choice(self._names)
         bases = seen.get(name, frozenset())
-        strategy = self._chance.choice(("mvcc", "mvcc", "reject"))
+        strategy = self._chance.choice(("merge", "merge", "mvcc", "reject"))
         more = {"strategy": strategy, "unit": unit, "is_closing": is_closing}
         value = {"text": f"leaf {self._chance.randrange(1000)}", "n": 0}
         draw = self._chance.random()
