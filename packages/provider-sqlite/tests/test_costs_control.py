@@ -222,10 +222,12 @@ async def test_a_look_for_what_is_old_costs_the_same_whatever_there_is(watched: 
         return cost
 
     await committed(watched, create(entity("a"), "v0"))
-    await measured()
+    await committed(watched, update(entity("a"), "v0", "v"))
+    await committed(watched, once("e"))
     before = await measured()
     for number in range(200):
-        await committed(watched, update(entity("a"), f"v{number}", f"v{number + 1}"))
+        head = "v" + "+" * number
+        await committed(watched, update(entity("a"), head, f"{head}+"))
         await committed(watched, once(f"e{number}"))
     after = await measured()
 

@@ -128,9 +128,9 @@ class Housekeeper:
                     self._shorten_log(connection)
                     self._remove(lambda: self._writer.run(self._prune_step))
                     self._fold(connection)
-                except (apsw.Error, ProviderError):
-                    # The disk refuses or the writer has ended. Commits meet the same and say so;
-                    # here the work is left for the next time.
+                except (apsw.Error, ProviderError, ValueError):
+                    # The disk refuses, the writer has ended, or (a ValueError) a stored text is
+                    # damaged. Requests meet the same and say so; here it is left for the next time.
                     self._pause(self._limits.prune_interval_seconds)
         finally:
             if connection is not None:
