@@ -120,6 +120,7 @@ def knowledge(name: str, text: str) -> dict[str, Any]:
     return {"type": "knowledge", "id": name, "value": value}
 
 
+@pytest.mark.clause("entity.unit")
 @pytest.mark.parametrize(
     ("name", "member"),
     [
@@ -170,6 +171,7 @@ async def test_a_daemon_keeps_what_each_shipped_file_promises(
 # Idempotency
 
 
+@pytest.mark.clause("entity.repeated")
 async def test_a_repetition_gets_the_same_line_on_any_connection_and_after_a_restart(
     home: Path,
 ) -> None:
@@ -212,6 +214,7 @@ async def test_a_keyed_answer_looks_like_any_other(home: Path) -> None:
         assert json.dumps(one) == spelled.replace('"id": "b"', '"id": "a"')
 
 
+@pytest.mark.clause("entity.repeated")
 async def test_what_is_wrong_with_a_keyed_mutation_is_told(home: Path) -> None:
     async with serving(settings_of(home)) as served, await served.connect() as peer:
         await peer.result(CREATE, params(memo("a"), call="1"))
@@ -231,6 +234,7 @@ async def test_what_is_wrong_with_a_keyed_mutation_is_told(home: Path) -> None:
 # Tokens and waiting
 
 
+@pytest.mark.clause("entity.observed")
 @pytest.mark.parametrize("method", [READ, RETRIEVE, CREATE, UPDATE, DELETE])
 async def test_a_request_waits_until_what_it_must_observe_is_published(
     home: Path, method: str
@@ -270,6 +274,7 @@ async def test_a_request_waits_until_what_it_must_observe_is_published(
         ]
 
 
+@pytest.mark.clause("entity.observed")
 async def test_the_token_of_an_answer_can_be_fed_back_as_it_came(home: Path) -> None:
     async with serving(settings_of(home)) as served, await served.connect() as peer:
         made = await peer.result(CREATE, params(memo("a")))
@@ -278,6 +283,7 @@ async def test_the_token_of_an_answer_can_be_fed_back_as_it_came(home: Path) -> 
     assert read["meta"] == made["meta"] == {"ctx": {"seen": made["data"]["entity"]["version"]}}
 
 
+@pytest.mark.clause("entity.observed")
 @pytest.mark.parametrize("method", [READ, RETRIEVE, CREATE, UPDATE, DELETE])
 async def test_what_is_never_published_is_not_waited_for_beyond_the_deadline(
     home: Path, method: str
