@@ -237,11 +237,11 @@ class PolicyMachine(RuleBasedStateMachine):
             else:
                 self.ask(Request("create", key, self.fresh(), self.mark(data), **options))
 
-    @precondition(lambda self: self.open_units())
+    @precondition(lambda self: self.open_units("closing"))
     @rule(data=st.data(), key=st.sampled_from(KEYS), crashes=st.booleans())
     def close(self, data: st.DataObject, key: Key, *, crashes: bool) -> None:
         """Close a unit; the process may end before what drifted is published."""
-        unit = data.draw(st.sampled_from(self.open_units()), label="unit")
+        unit = data.draw(st.sampled_from(self.open_units("closing")), label="unit")
         options = {**self.drawn(data, place=unit), "is_closing": True}
         bases = self.bases(data, key, unit)
         self.policy.crashes_next = crashes
@@ -294,8 +294,10 @@ class PolicyMachine(RuleBasedStateMachine):
         names = [f"u{number}" for number in range(max(0, self.units - 2), self.units + 1)]
         return st.none() | st.sampled_from(names)
 
-    def open_units(self) -> list[str]:
-        return [name for name, unit in self.policy.units.items() if unit.state == "open"]
+    def open_units(self, *others: str) -> list[str]:
+        """Return the units that are open, or in one of some other states."""
+        states = {"open", *others}
+        return [name for name, unit in self.policy.units.items() if unit.state in states]
 
     def drawn(self, data: st.DataObject, *, place: Any = ...) -> dict[str, Any]:
         unit = data.draw(self.some_unit(), label="unit") if place is ... else place
@@ -360,6 +362,9 @@ class PolicyMachine(RuleBasedStateMachine):
             assert value_of(found) == expected.value
             assert (found.type, found.id) == request.key
             self.learn(request.key, expected, found.version)
+            if request.call is not None:  # the answer may be lost, so the same request comes again
+                assert self.outcome(self.call(request)) == found
+                assert self.policy.mutate(request) is expected
         self.compare()
         unit = request.unit
         if unit in self.policy.units and self.policy.units[unit].state == "open":
