@@ -1,45 +1,25 @@
-"""The model passes the suite that it is the oracle of."""
+"""The model passes the suite that it is the oracle of, whatever it claims."""
 
 from __future__ import annotations
+
+from dataclasses import fields, replace
 
 import pytest
 from patchouli.provider import Capabilities, Provider
 from patchouli.provider_conformance import (
+    EVERYTHING,
     Abandon,
-    CancellationConformance,
-    CausalConformance,
-    ChangesConformance,
-    CompactionConformance,
-    DeadlineConformance,
-    DivergenceConformance,
-    DriftConformance,
     EntityConformance,
-    FilterConformance,
-    HeadsConformance,
-    IdempotencyConformance,
-    IntegrityConformance,
-    LifecycleConformance,
     ModelProvider,
     ModelStorage,
     OpenProvider,
-    OrderConformance,
-    PointerConformance,
-    PublicationConformance,
-    ReferencesConformance,
     RefusalConformance,
-    ResolutionConformance,
-    RetrievalConformance,
-    RobustnessConformance,
     SessionConformance,
-    SourceConformance,
-    TextConformance,
-    UnitCausalConformance,
-    UnitIdempotencyConformance,
-    UnitSessionConformance,
-    UnitStateConformance,
-    UnitViewConformance,
-    WaitingConformance,
+    whole_suite,
 )
+
+LEAST = Capabilities(authority=True, change_stream=True, retrieval=True)
+CLAIMS = [f.name for f in fields(Capabilities) if getattr(EVERYTHING, f.name)]
 
 
 class Model:
@@ -63,98 +43,36 @@ class ModestModel(Model):
     @pytest.fixture
     def open_provider(self) -> OpenProvider:
         storage = ModelStorage()
-        least = Capabilities(authority=True, change_stream=True, retrieval=True)
-        return lambda clock: ModelProvider(storage, clock, capabilities=least)
+        return lambda clock: ModelProvider(storage, clock, capabilities=LEAST)
 
 
-class TestCancellation(Model, CancellationConformance): ...
+class ModelWithoutOne(Model):
+    """The model with all claims but one, each in turn."""
+
+    @pytest.fixture(params=[claim for claim in CLAIMS if not getattr(LEAST, claim)])
+    def open_provider(self, request: pytest.FixtureRequest) -> OpenProvider:
+        storage = ModelStorage()
+        claims = replace(EVERYTHING, **{request.param: False})
+        return lambda clock: ModelProvider(storage, clock, capabilities=claims)
 
 
-class TestCausal(Model, CausalConformance): ...
+globals().update(whole_suite(Model))
 
 
-class TestChanges(Model, ChangesConformance): ...
-
-
-class TestCompaction(Model, CompactionConformance): ...
-
-
-class TestDeadline(Model, DeadlineConformance): ...
-
-
-class TestDivergence(Model, DivergenceConformance): ...
-
-
-class TestDrift(Model, DriftConformance): ...
-
-
-class TestEntity(Model, EntityConformance): ...
-
-
-class TestFilter(Model, FilterConformance): ...
-
-
-class TestHeads(Model, HeadsConformance): ...
-
-
-class TestIntegrity(Model, IntegrityConformance): ...
-
-
-class TestIdempotency(Model, IdempotencyConformance): ...
-
-
-class TestLifecycle(Model, LifecycleConformance): ...
-
-
-class TestOrder(Model, OrderConformance): ...
-
-
-class TestPointer(Model, PointerConformance): ...
-
-
-class TestPublication(Model, PublicationConformance): ...
-
-
-class TestResolution(Model, ResolutionConformance): ...
-
-
-class TestRetrieval(Model, RetrievalConformance): ...
-
-
-class TestRobustness(Model, RobustnessConformance): ...
-
-
-class TestSession(Model, SessionConformance): ...
-
-
-class TestSource(Model, SourceConformance): ...
-
-
-class TestText(Model, TextConformance): ...
-
-
-class TestUnitCausal(Model, UnitCausalConformance): ...
-
-
-class TestUnitIdempotency(Model, UnitIdempotencyConformance): ...
-
-
-class TestUnitSession(Model, UnitSessionConformance): ...
-
-
-class TestUnitState(Model, UnitStateConformance): ...
-
-
-class TestUnitView(Model, UnitViewConformance): ...
-
-
-class TestWaiting(Model, WaitingConformance): ...
-
-
-class TestReferences(Model, ReferencesConformance): ...
+class TestEntityOfTheModestModel(ModestModel, EntityConformance): ...
 
 
 class TestRefusal(ModestModel, RefusalConformance): ...
 
 
-class TestEntityOfTheModestModel(ModestModel, EntityConformance): ...
+class TestRefusalOfOne(ModelWithoutOne, RefusalConformance): ...
+
+
+class TestSessionWithoutOne(ModelWithoutOne, SessionConformance): ...
+
+
+def test_the_whole_suite_has_a_class_for_each_of_its_parts() -> None:
+    classes = whole_suite(Model)
+
+    assert len(classes) > 30
+    assert classes["TestEntity"].__mro__[1:3] == (Model, EntityConformance)

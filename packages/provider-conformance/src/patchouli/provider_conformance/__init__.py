@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     )
     from patchouli.provider_conformance.suite.cancellation import CancellationConformance
     from patchouli.provider_conformance.suite.changes import ChangesConformance
+    from patchouli.provider_conformance.suite.clock_jumps import ClockConformance
     from patchouli.provider_conformance.suite.compaction import CompactionConformance
     from patchouli.provider_conformance.suite.consistency import (
         CausalConformance,
+        LinearizableConformance,
         SessionConformance,
         SourceConformance,
     )
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         UnitSessionConformance,
     )
     from patchouli.provider_conformance.suite.unit_idempotency import UnitIdempotencyConformance
+    from patchouli.provider_conformance.suite.unit_opening import UnitOpeningConformance
     from patchouli.provider_conformance.suite.unit_state import UnitStateConformance
     from patchouli.provider_conformance.suite.units import UnitViewConformance
     from patchouli.provider_conformance.suite.waiting import WaitingConformance
@@ -67,6 +70,7 @@ _HOMES = {
     "CancellationConformance": "suite.cancellation",
     "CausalConformance": "suite.consistency",
     "ChangesConformance": "suite.changes",
+    "ClockConformance": "suite.clock_jumps",
     "CompactionConformance": "suite.compaction",
     "DeadlineConformance": "suite.deadlines",
     "DivergenceConformance": "suite.divergence",
@@ -77,6 +81,7 @@ _HOMES = {
     "IdempotencyConformance": "suite.idempotency",
     "IntegrityConformance": "suite.integrity",
     "LifecycleConformance": "suite.lifecycle",
+    "LinearizableConformance": "suite.consistency",
     "ManualClock": "builders",
     "ModelProvider": "model",
     "ModelStorage": "model",
@@ -98,6 +103,7 @@ _HOMES = {
     "TextConformance": "suite.matching",
     "UnitCausalConformance": "suite.unit_control",
     "UnitIdempotencyConformance": "suite.unit_idempotency",
+    "UnitOpeningConformance": "suite.unit_opening",
     "UnitSessionConformance": "suite.unit_control",
     "UnitStateConformance": "suite.unit_state",
     "UnitViewConformance": "suite.units",
@@ -113,6 +119,7 @@ __all__ = [
     "CancellationConformance",
     "CausalConformance",
     "ChangesConformance",
+    "ClockConformance",
     "CompactionConformance",
     "DeadlineConformance",
     "DivergenceConformance",
@@ -123,6 +130,7 @@ __all__ = [
     "IdempotencyConformance",
     "IntegrityConformance",
     "LifecycleConformance",
+    "LinearizableConformance",
     "ManualClock",
     "ModelProvider",
     "ModelStorage",
@@ -144,6 +152,7 @@ __all__ = [
     "TextConformance",
     "UnitCausalConformance",
     "UnitIdempotencyConformance",
+    "UnitOpeningConformance",
     "UnitSessionConformance",
     "UnitStateConformance",
     "UnitViewConformance",

@@ -23,6 +23,7 @@ from patchouli.provider_conformance.builders import (
     entity,
     read,
     retrieve,
+    unit,
     update,
 )
 from patchouli.provider_conformance.suite.base import ProviderSuite
@@ -138,20 +139,45 @@ class CausalConformance(ProviderSuite):
         assert isinstance(outcome, Unavailable)
 
 
-@pytest.mark.requires("monotonic_reads", "read_your_writes")
+@pytest.mark.requires("linearizable_reads")
+class LinearizableConformance(ProviderSuite):
+    """A linearizable read sees every commit that was answered before it began."""
+
+    async def test_a_read_sees_what_was_answered(self, provider: Provider) -> None:
+        domain = Consistency(linearization_keys=(control("domain"), control("other")))
+        await committed(provider, create(A, "v0"))
+        for number in range(20):
+            await committed(provider, update(A, f"v{number}", f"v{number + 1}"))
+
+            found = await reading(provider, read(A, consistency=domain))
+            page = await page_of(provider, retrieve(consistency=domain))
+
+            assert [head.id for head in found.heads] == [f"v{number + 1}"]
+            assert [hit.heads for hit in page.hits] == [found.heads]
+
+    @pytest.mark.requires("work_units")
+    async def test_in_a_unit_it_counts_for_the_opening_alone(self, provider: Provider) -> None:
+        domain = Consistency(linearization_keys=(control("domain"),))
+        await committed(provider, create(A))
+        first = await reading(provider, read(A, unit=unit(), consistency=domain))
+        await committed(provider, update(A, "v1", "v2"))
+
+        again = await reading(provider, read(A, unit=unit(), consistency=domain))
+
+        assert [head.id for head in first.heads] == ["v1"]
+        assert again == first
+
+
 class SessionConformance(ProviderSuite):
     """A session never reads older state than it has read or written."""
 
-    async def test_own_writes_and_reads_are_in_force_and_survive_a_restart(
+    @pytest.mark.requires("read_your_writes")
+    async def test_own_writes_are_in_force_and_survive_a_restart(
         self, provider: Provider, reopen: Reopen
     ) -> None:
-        writer, reader, both = control("writer"), control("reader"), control("both")
-        await committed(provider, create(A, write_sessions=(writer, both)))
-        consistency = within(
-            session(writer, own_writes=True),
-            session(reader, monotonic=True),
-            session(both, monotonic=True, own_writes=True),
-        )
+        writer = control("writer")
+        await committed(provider, create(A, write_sessions=(writer, control("both"))))
+        consistency = within(session(writer, own_writes=True))
         first = await provider.read(read(A, consistency=consistency))
 
         again = await reopen(provider)
@@ -159,6 +185,20 @@ class SessionConformance(ProviderSuite):
         assert isinstance(first, Reading)
         await reading(again, read(A, consistency=consistency))
 
+    @pytest.mark.requires("monotonic_reads")
+    async def test_reads_are_in_force_and_survive_a_restart(
+        self, provider: Provider, reopen: Reopen
+    ) -> None:
+        await committed(provider, create(A))
+        consistency = within(session(control("reader"), monotonic=True))
+        first = await provider.read(read(A, consistency=consistency))
+
+        again = await reopen(provider)
+
+        assert isinstance(first, Reading)
+        await reading(again, read(A, consistency=consistency))
+
+    @pytest.mark.requires("monotonic_reads", "read_your_writes")
     async def test_a_session_of_another_scope_is_another_session(self, provider: Provider) -> None:
         """Frontiers of a session belong to one scope, though cursors are shared by all."""
         key = control("shared")
@@ -168,16 +208,27 @@ class SessionConformance(ProviderSuite):
 
         assert (await reading(provider, read(A, consistency=own))).observation.frontier == 0
 
+    @pytest.mark.requires("monotonic_reads", "read_your_writes")
     async def test_a_session_that_was_never_seen_requires_nothing(self, provider: Provider) -> None:
         own = within(session(control("new"), monotonic=True, own_writes=True))
 
         await reading(provider, read(A, consistency=own))
         await page_of(provider, retrieve(consistency=own))
 
+    @pytest.mark.requires("monotonic_reads", "read_your_writes")
+    async def test_one_key_may_stand_in_several_requirements(self, provider: Provider) -> None:
+        key = control("s")
+        await committed(provider, create(A, write_sessions=(key, key)))
+
+        own = within(session(key, monotonic=True), session(key, own_writes=True), session(key))
+
+        await reading(provider, read(A, consistency=own))
+
+    @pytest.mark.requires("monotonic_reads")
     async def test_a_late_or_unavailable_read_is_refused_whatever_the_session(
         self, provider: Provider
     ) -> None:
-        requirement = session(control("s"), monotonic=True, own_writes=True)
+        requirement = session(control("s"), monotonic=True)
         late = Consistency(sessions=(requirement,), deadline_unix_ms=LATE)
         nowhere = Consistency(sessions=(requirement,), allowed_sources=frozenset({Source.REPLICA}))
 

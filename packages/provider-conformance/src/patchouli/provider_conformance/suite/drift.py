@@ -9,6 +9,7 @@ import pytest
 from patchouli.provider import (
     Drifted,
     Published,
+    Raced,
     UnitRefused,
     UnitState,
 )
@@ -26,6 +27,7 @@ from patchouli.provider_conformance.builders import (
     create,
     delete,
     read,
+    retrieve,
     staging,
     update,
     version,
@@ -153,6 +155,26 @@ class DriftConformance(ProviderSuite):
         assert isinstance(done, Published)
         assert (await all_changes(provider, SCOPE))[-2].event_meta_json == '{"n":2}'
 
+    async def test_a_lost_race_in_the_unit_leaves_what_was_staged_as_it_was(
+        self, provider: Provider
+    ) -> None:
+        await committed(provider, create(A, "a1"))
+        first = staging(UNIT, policy='"first"')
+        meta = '{"n":1}'
+        await staged(provider, update(A, "a1", "a2", event_meta_json=meta, staging=first))
+        await committed(provider, update(A, "a1", "a9"))
+        lost = staging(UNIT, policy='"lost"', holds=True)
+        assert isinstance(await provider.commit(update(A, "a1", "a3", staging=lost)), Raced)
+
+        outcome = await provider.commit(create(B, "b1", staging=CLOSING))
+
+        assert isinstance(outcome, Drifted)
+        (conflict,) = outcome.conflicts
+        assert conflict.conflict_policy_json == '"first"'
+        await provider.publish(publish(resolution(conflict, joined("m", "a2", "a9"))))
+        change = (await all_changes(provider, SCOPE))[-2]
+        assert (change.causal_token, change.event_meta_json) == ("token-a2", meta)
+
     async def test_a_conflict_brings_the_versions_between_its_surviving_heads(
         self, provider: Provider
     ) -> None:
@@ -191,6 +213,7 @@ class DriftConformance(ProviderSuite):
 
         refused = UnitRefused(state=UnitState.CLOSING)
         assert await provider.read(read(A, unit=UNIT)) == refused
+        assert await provider.retrieve(retrieve(unit=UNIT)) == refused
         assert await provider.commit(create(C, "c1", staging=IN_UNIT)) == refused
 
     async def test_a_sealed_unit_is_reported_at_the_next_start(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from patchouli.provider import Provider
 
-A = entity("a")
+A, B = entity("a"), entity("b")
 SESSION = control("session")
 
 
@@ -47,6 +47,9 @@ def within(**guarantees: bool) -> Consistency:
 
 
 AFTER = Consistency(minimum_tokens=(CausalToken("token-v1"),))
+IN_UNIT = staging(unit())
+PUBLISH = Publish(unit=unit(), recorded_at_unix_ms=NOW)
+RECORD = record(control("i"))
 LINEAR = Consistency(linearization_keys=(control("domain"),))
 QUESTIONS: list[tuple[str, Callable[[Provider], Awaitable[object]]]] = [
     ("change_stream", lambda p: p.read_changes(changes())),
@@ -57,7 +60,19 @@ QUESTIONS: list[tuple[str, Callable[[Provider], Awaitable[object]]]] = [
     ("work_units", lambda p: p.read(read(A, unit=unit()))),
     ("work_units", lambda p: p.retrieve(retrieve(unit=unit()))),
     ("work_units", lambda p: p.commit(update(A, "v1", "v2", staging=staging(unit())))),
-    ("work_units", lambda p: p.publish(Publish(unit=unit(), recorded_at_unix_ms=NOW))),
+    ("work_units", lambda p: p.publish(PUBLISH)),
+    ("work_units", lambda p: p.commit(create(B, staging=staging(unit(), close=True)))),
+    (
+        "work_units",
+        lambda p: p.publish(Publish(unit=unit(), recorded_at_unix_ms=NOW, discard=True)),
+    ),
+    ("idempotency", lambda p: p.commit(create(B, "b1", staging=IN_UNIT, idempotency=RECORD))),
+    ("idempotency", lambda p: p.read(read(A, idempotency=probe(control("i")), unit=unit()))),
+    ("causal_reads", lambda p: p.read(read(A, consistency=AFTER, unit=unit()))),
+    ("linearizable_reads", lambda p: p.retrieve(retrieve(consistency=LINEAR))),
+    ("monotonic_reads", lambda p: p.retrieve(retrieve(consistency=within(monotonic_reads=True)))),
+    ("read_your_writes", lambda p: p.retrieve(retrieve(consistency=within(read_your_writes=True)))),
+    ("read_your_writes", lambda p: p.commit(create(B, staging=IN_UNIT, write_sessions=(SESSION,)))),
     ("causal_reads", lambda p: p.read(read(A, consistency=AFTER))),
     ("causal_reads", lambda p: p.retrieve(retrieve(consistency=AFTER))),
     ("linearizable_reads", lambda p: p.read(read(A, consistency=LINEAR))),

@@ -9,11 +9,14 @@ import pytest
 from patchouli.provider import (
     CausalToken,
     Consistency,
+    DeadlineExceededError,
     MisuseError,
     Published,
+    Raced,
     Reading,
     SessionRequirement,
     Unavailable,
+    UnitRefused,
 )
 from patchouli.provider_conformance.asking import (
     all_changes,
@@ -24,11 +27,14 @@ from patchouli.provider_conformance.asking import (
     unchanged,
 )
 from patchouli.provider_conformance.builders import (
+    LATE,
     SCOPE,
     control,
     create,
     entity,
+    probe,
     read,
+    record,
     retrieve,
     staging,
     unit,
@@ -40,7 +46,7 @@ from patchouli.provider_conformance.suite.unit_steps import drifted, joined, pub
 if TYPE_CHECKING:
     from patchouli.provider import ControlKey, Provider
     from patchouli.provider_conformance.builders import ManualClock
-    from patchouli.provider_conformance.suite.base import Reopen, Start
+    from patchouli.provider_conformance.suite.base import Abandon, Reopen, Start
 
 A, B = entity("a"), entity("b")
 UNIT, OTHER_UNIT = unit(), unit("other")
@@ -196,6 +202,86 @@ class UnitSessionConformance(ProviderSuite):
         assert isinstance(await provider.read(plan), Unavailable)
 
         assert await is_served(provider, key, monotonic=True)
+
+    async def test_a_read_in_a_unit_advances_to_its_baseline(self, provider: Provider) -> None:
+        key = control("session")
+        await committed(provider, update(A, "a1", "a2"))
+        assert await is_served(provider, key, monotonic=True)
+        assert await is_served(provider, key, monotonic=True)
+        newer = read(A, unit=OTHER_UNIT, consistency=within(key, monotonic=True))
+
+        await reading(provider, newer)
+
+        assert not await is_served(provider, key, monotonic=True)
+        assert isinstance(await provider.read(newer), Reading)
+
+    async def test_a_late_or_refused_read_advances_nothing(self, provider: Provider) -> None:
+        key = control("session")
+        await committed(provider, update(A, "a1", "a2"))
+        mine = within(key, monotonic=True)
+        other = unit("other", policy_json='{"policy":2}')
+        await reading(provider, read(A, unit=OTHER_UNIT))
+
+        with pytest.raises(DeadlineExceededError):
+            await provider.read(read(A, consistency=replace(mine, deadline_unix_ms=LATE)))
+        with pytest.raises(DeadlineExceededError):
+            await provider.retrieve(retrieve(consistency=replace(mine, deadline_unix_ms=LATE)))
+        outcome = await provider.read(read(A, unit=other, consistency=mine))
+        assert isinstance(outcome, UnitRefused)
+
+        assert await is_served(provider, key, monotonic=True)
+
+    @pytest.mark.requires("idempotency")
+    async def test_a_read_that_its_record_answers_advances(self, provider: Provider) -> None:
+        key, identity = control("session"), control("request")
+        await committed(provider, update(A, "a1", "a2", idempotency=record(identity)))
+        mine = within(key, monotonic=True)
+
+        await reading(provider, read(A, consistency=mine, idempotency=probe(identity)))
+
+        assert not await is_served(provider, key, monotonic=True)
+
+    @pytest.mark.requires("idempotency")
+    async def test_a_refused_or_replayed_commit_advances_nothing(self, provider: Provider) -> None:
+        key, identity = control("session"), control("request")
+        await committed(provider, update(A, "a1", "a2", idempotency=record(identity)))
+        again = update(A, "a2", "a3", write_sessions=(key,), idempotency=record(identity))
+        await provider.commit(again)
+        await provider.commit(update(A, "a1", "a3", write_sessions=(key,)))
+        late = update(A, "a2", "a3", write_sessions=(key,), deadline_unix_ms=LATE)
+        with pytest.raises(DeadlineExceededError):
+            await provider.commit(late)
+
+        assert await is_served(provider, key, own_writes=True)
+
+    async def test_frontiers_that_were_answered_survive_the_end_of_the_process(
+        self, provider: Provider, start: Start, abandon: Abandon
+    ) -> None:
+        reader, writer = control("reader"), control("writer")
+        await committed(provider, update(A, "a1", "a2", write_sessions=(writer,)))
+        await reading(provider, read(A, consistency=within(reader, monotonic=True)))
+        await abandon(provider)
+
+        provider = await start()
+
+        assert not await is_served(provider, reader, monotonic=True)
+        assert not await is_served(provider, writer, own_writes=True)
+
+    async def test_the_last_mutation_of_an_entity_names_its_sessions(
+        self, provider: Provider
+    ) -> None:
+        first, last = control("first"), control("last")
+        mine = staging(OTHER_UNIT)
+        await staged(provider, create(B, "b1", write_sessions=(first,), staging=mine))
+        await staged(provider, update(B, "b1", "b2", write_sessions=(last,), staging=mine))
+        lost = update(B, "b1", "b3", write_sessions=(first,), staging=mine)
+        assert isinstance(await provider.commit(lost), Raced)
+
+        closing = create(entity("c"), "c1", staging=staging(OTHER_UNIT, close=True))
+        await published(provider, closing)
+
+        assert await is_served(provider, first, own_writes=True)
+        assert not await is_served(provider, last, own_writes=True)
 
     async def test_write_frontiers_advance_at_the_publication(
         self, provider: Provider, reopen: Reopen
