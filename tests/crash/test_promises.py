@@ -7,7 +7,8 @@ whoever repeats a request with its identity gets the same answer and does not do
 from __future__ import annotations
 
 import shutil
-from contextlib import asynccontextmanager
+import threading
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from random import Random  # noqa: TID251 - seeded
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,7 @@ from patchouli.provider_sqlite.connection import open_writer
 from patchouli.provider_sqlite.testing import IO_FAILURE, FaultyDisk, ForgetfulDisk, check_truth
 from patchouli.server import assemble
 from patchouli.server.settings import CommandError
-from patchouli.server.testing import serving, settings_of
+from patchouli.server.testing import DaemonProcess, serving, settings_of
 
 from tests.crash.audit import with_index
 from tests.crash.extent import ROUNDS, SEED, say_seed
@@ -38,6 +39,7 @@ LIMITS: Final = SqliteLimits(log_pages_soft=20, log_pages_turn=30, log_pages_har
 # Reads fail elsewhere (`test_failing_disk.py`).
 CHANGING: Final = {kind: error for kind, error in IO_FAILURE.items() if kind != "read"}
 STEP: Final = 1 if ROUNDS >= 10 else 97  # from one failing call to the next
+ANSWERS: Final = 30  # of the script, or a few more
 STEP_OF_ANSWERS: Final = 1 if ROUNDS >= 10 else 6  # from one image to the next
 INDEX_LIMITS: Final = IndexLimits(gather_seconds=0.001, retry_seconds=0.001)
 
@@ -150,6 +152,34 @@ async def test_a_power_loss_at_any_answer_keeps_every_promise(folder: Path, patt
         await check_kept(image, recorder)
         check_files(image)
         shutil.rmtree(image)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 30 * ROUNDS)
+async def test_a_kill_after_any_answer_keeps_every_promise(folder: Path, pattern: Path) -> None:
+    say_seed()
+    chance = Random(SEED)  # noqa: S311 - when it comes
+    for number in range(2 * ROUNDS):
+        home = shutil.copytree(pattern, folder / str(number))
+        answers_left = chance.randrange(1, ANSWERS)
+        with DaemonProcess(home) as daemon:
+            killer = threading.Timer(chance.random() * 0.01, daemon.process.kill)
+
+            def count_answer(killer: threading.Timer = killer) -> None:
+                nonlocal answers_left
+                answers_left -= 1
+                if answers_left == 0:
+                    killer.start()
+
+            recorder = Recorder(on_answer=count_answer)
+            with suppress(EOFError, ConnectionError):
+                await play(daemon.endpoint, recorder)
+            killer.join()
+            daemon.kill()
+        check_files(home)
+        await check_kept(home, recorder)
+        check_files(home)
+        shutil.rmtree(home)
 
 
 @pytest.mark.slow
