@@ -370,7 +370,7 @@ def memo_policy(
     }
 
 
-def unit_policy(*, note: Any = None, **memo: Any) -> dict[str, Any]:
+def build_unit_policy(*, note: Any = None, **memo: Any) -> dict[str, Any]:
     """Return a policy under which requests that name a `unit` belong to it.
 
     `state: "done"` closes it. Mutations that name a `call` are keyed by it, in a unit or not. The
@@ -412,11 +412,17 @@ def unit_type(
 
 
 @pytest.fixture
+def unit_policy() -> Callable[..., dict[str, Any]]:
+    """The builder of policies with work units."""
+    return build_unit_policy
+
+
+@pytest.fixture
 def open_units(open_desk: Any) -> Callable[..., Awaitable[Desk]]:
     """Start engines whose policy has work units, with `limits` and changes to the policy."""
 
     async def open_(*, limits: Limits | None = None, **changes: Any) -> Desk:
-        desk = await open_desk(unit_policy(**changes), limits=limits)
+        desk = await open_desk(build_unit_policy(**changes), limits=limits)
         if not desk.provider.capabilities().work_units:
             pytest.skip("this store has no work units yet")
         return desk

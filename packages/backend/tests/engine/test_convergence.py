@@ -1,4 +1,7 @@
-"""Random concurrent edits: nothing is lost, nothing is there twice, all end with the same."""
+"""Random concurrent edits: nothing is lost, nothing is there twice, all end with the same.
+
+Writers work at once, each on what it last saw, immediately or for a while in a unit of its own.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,7 @@ class Writer:
     bases: list[str] = field(default_factory=list)
     text: str = ""
     mark: int = 0
+    unit: str | None = None
 
 
 STEP = st.fixed_dictionaries(
@@ -48,6 +52,7 @@ STEP = st.fixed_dictionaries(
         "place": st.integers(0, 2) | st.integers(0, 1000),
         "strategy": st.sampled_from(["merge", "merge", "merge", "mvcc"]),
         "together": st.booleans(),
+        "unit": st.sampled_from(["as it is", "as it is", "begin", "close"]),
     }
 )
 
@@ -59,6 +64,7 @@ class World:
         self.engine = engine
         self.inserted: set[str] = set()
         self.deleted: set[str] = set()
+        self.units = 0
 
     async def run(self, steps: list[dict[str, Any]]) -> None:
         made = await self.engine.create(
@@ -74,20 +80,27 @@ class World:
             busy.add(step["writer"])
             batch.append(self._edit(self.writers[step["writer"]], step))
         await asyncio.gather(*batch)
+        await asyncio.gather(*(self._close(writer) for writer in self.writers if writer.unit))
 
-    async def heads(self) -> list[tuple[str, Any]]:
-        found = await self.engine.read(ReadParams(meta={"team": "t"}, data=ReadData(ref=REF)))
+    async def heads(self, unit: str | None = None) -> list[tuple[str, Any]]:
+        meta: Any = {"team": "t"} if unit is None else {"team": "t", "unit": unit}
+        found = await self.engine.read(ReadParams(meta=meta, data=ReadData(ref=REF)))
         return [(head.version, json.loads(head.value_json or "")) for head in found.variants]
 
-    async def update(self, bases: list[str], value: Any, strategy: str) -> tuple[str, Any]:
-        meta: Any = {"team": "t", "base_versions": bases, "strategy": strategy}
+    async def update(
+        self, bases: list[str], value: Any, strategy: str, **meta: Any
+    ) -> tuple[str, Any]:
+        meta = {"team": "t", "base_versions": bases, "strategy": strategy, **meta}
         data = UpdateData(ref=REF, value=value)
         accepted = (await self.engine.update(UpdateParams(meta=meta, data=data))).entity
         return accepted.version, json.loads(accepted.value_json or "")
 
     async def _edit(self, writer: Writer, step: dict[str, Any]) -> None:
+        if step["unit"] == "begin" and writer.unit is None:
+            self.units += 1
+            writer.unit = f"u{self.units}"
         if step["refresh"] != "no":
-            heads = await self.heads()
+            heads = await self.heads(writer.unit)
             version, value = heads[step["place"] % len(heads)]
             writer.text, writer.mark = value["text"], value["mark"]
             # To name a head whose text it did not read would be to delete what only that one has.
@@ -104,10 +117,20 @@ class World:
             writer.text = writer.text[:place] + writer.text[place + 1 :]
         elif step["edit"] == "mark":
             writer.mark = step["place"] % 3
+        await self._write(writer, step["strategy"], is_closing=step["unit"] == "close")
+
+    async def _write(self, writer: Writer, strategy: str, *, is_closing: bool) -> None:
+        meta = {} if writer.unit is None else {"unit": writer.unit}
+        if is_closing and writer.unit is not None:
+            meta["state"] = "done"
+            writer.unit = None
         version, value = await self.update(
-            writer.bases, memo(writer.text, writer.mark), step["strategy"]
+            writer.bases, memo(writer.text, writer.mark), strategy, **meta
         )
         writer.bases, writer.text, writer.mark = [version], value["text"], value["mark"]
+
+    async def _close(self, writer: Writer) -> None:
+        await self._write(writer, "merge", is_closing=True)
 
     async def require_nothing_lost(self) -> None:
         """Merge all heads by an update that changes nothing, and look at what there is."""
@@ -146,9 +169,9 @@ async def live(provider: Any, clock: Any, policy: Any, steps: list[dict[str, Any
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_no_edit_is_lost_and_none_is_there_twice(policy, steps):
+def test_no_edit_is_lost_and_none_is_there_twice(unit_policy, steps):
     clock = ManualClock()
-    asyncio.run(live(ModelProvider(ModelStorage(), clock), clock, policy(), steps))
+    asyncio.run(live(ModelProvider(ModelStorage(), clock), clock, unit_policy(), steps))
 
 
 @given(steps=st.lists(STEP, min_size=5, max_size=25))
@@ -158,7 +181,7 @@ def test_no_edit_is_lost_and_none_is_there_twice(policy, steps):
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @pytest.mark.slow
-def test_no_edit_is_lost_on_disk(policy, tmp_path_factory, steps):
+def test_no_edit_is_lost_on_disk(unit_policy, tmp_path_factory, steps):
     clock = ManualClock()
     path = tmp_path_factory.mktemp("db") / "db"
-    asyncio.run(live(SqliteProvider(path, clock=clock), clock, policy(), steps))
+    asyncio.run(live(SqliteProvider(path, clock=clock), clock, unit_policy(), steps))
