@@ -146,13 +146,14 @@ async def test_a_base_that_goes_between_read_and_commit_is_a_lost_race(
     stale = version("v3", parents=["v1"])
     plan: dict[str, Any] = {"expected": ["v2"], "heads": ["v2", "v3"]}
 
-    named = await provider.commit(commit(A, stale, base_versions=("v1",), **plan))
-    with pytest.raises(MisuseError):
-        await provider.commit(commit(A, stale, **plan))
+    for own in (None, staging(unit(now_unix_ms=NOW, expires_at_unix_ms=NOW + 9 * DAY_MS))):
+        named = await provider.commit(commit(A, stale, base_versions=("v1",), staging=own, **plan))
+        with pytest.raises(MisuseError):
+            await provider.commit(commit(A, stale, staging=own, **plan))
 
-    assert isinstance(named, Raced)
-    assert named.bases == ()
-    assert [head.id for head in named.heads] == ["v2"]
+        assert isinstance(named, Raced)
+        assert named.bases == ()
+        assert [head.id for head in named.heads] == ["v2"]
 
 
 async def test_everything_goes_by_itself(tmp_path: Path, clock: ManualClock) -> None:

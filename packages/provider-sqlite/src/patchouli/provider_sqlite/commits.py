@@ -187,6 +187,7 @@ class Ledger:
             last_cursor=self.last_cursor,
             last_entity=self.last_entity,
             known_scope=self.find_scope,
+            removed=self._removed,
         )
         self._connection.execute("BEGIN IMMEDIATE")
         return group

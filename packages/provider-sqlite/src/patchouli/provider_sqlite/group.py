@@ -22,9 +22,9 @@ from patchouli.provider_sqlite.control import Advanced
 from patchouli.provider_sqlite.errors import KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
-    from patchouli.provider import Clock, ControlKey, ScopeText
+    from patchouli.provider import Clock, ControlKey, ScopeText, VersionId
     from patchouli.provider_sqlite.connection import Connection, SqlValue
 
 FIND_SCOPE: Final = "SELECT scope_id FROM scope WHERE text = ?"
@@ -90,6 +90,7 @@ class Group:
         last_cursor: int,
         last_entity: int,
         known_scope: Callable[[str], int | None],
+        removed: Collection[VersionId] = (),
     ) -> None:
         self.connection = connection
         self.last_cursor = last_cursor
@@ -97,6 +98,7 @@ class Group:
         self.scope_ids: dict[str, int] = {}
         self._clock = clock
         self._known_scope = known_scope
+        self._removed = removed
         self._frontiers: dict[int, Frontier] = {}
         self._sessions: dict[tuple[int, ControlKey], tuple[int, int]] = {}
 
@@ -112,6 +114,13 @@ class Group:
         """
         if self.is_late(deadline_unix_ms):
             raise past_deadline()
+
+    def has_removed(self, versions: Iterable[VersionId]) -> bool:
+        """Return whether compaction has just removed one of these.
+
+        Whoever read it before and names it now has lost a race, and made no mistake.
+        """
+        return any(version in self._removed for version in versions)
 
     def unix_ms(self) -> int:
         """Return the time of the store's own clock."""

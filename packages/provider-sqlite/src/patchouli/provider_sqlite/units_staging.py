@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from patchouli.provider import IdentityTaken, Replayed, Staged, UnitRefused
+from patchouli.provider import IdentityTaken, MisuseError, Replayed, Staged, UnitRefused
 from patchouli.provider_sqlite import heads
 from patchouli.provider_sqlite.codec import ids_text, state_number
 from patchouli.provider_sqlite.commits import LOST, Lost
@@ -152,7 +152,12 @@ class Stage:
         if present != frozenset(commit.expected_heads):
             return LOST
         if commit.new_versions:
-            view.require_known(commit.new_versions, commit.head_versions, present)
+            try:
+                view.require_known(commit.new_versions, commit.head_versions, present)
+            except MisuseError:
+                if group.has_removed(commit.base_versions):
+                    return LOST
+                raise
             if token_is_used:
                 raise misuse("the causal token was used before")
         group.require_in_time(commit.deadline_unix_ms)
