@@ -313,6 +313,20 @@ async def test_what_waiting_cannot_help_is_refused_at_once(desk, waits, refusal)
     assert waits.begun == 0
 
 
+async def test_all_who_wait_are_told_and_ask_once_for_each_change(desk, waits):
+    soon = {"ctx": {"seen": "soon"}, "deadline_unix_ms": later(desk)}
+    tasks = [asyncio.create_task(asked(desk, "read", **soon)) for _ in range(40)]
+    await waits.reach(40)
+
+    await publish(desk, "b", "other")
+    await waits.reach(80)
+    await publish(desk, "a", "soon")
+    results = await asyncio.gather(*tasks)
+
+    assert {result.state for result in results} == {"active"}
+    assert desk.provider.calls.count("read") == 120
+
+
 async def test_beyond_its_bound_nobody_waits(open_desk, consistent, refusal):
     desk = await open_desk(consistent(requirements=[requirement()]), limits=Limits(max_awaiting=2))
     waits = Waits(desk.provider)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Clock,
         Commit,
         CommitOutcome,
+        Cursor,
         Provider,
         Publish,
         PublishOutcome,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
         Unavailable,
     )
 
+BETWEEN_TURNS_SECONDS = 0.0002  # so that who waits takes a quarter of the loop at most
+
 
 class Access:
     """The calls of one provider that requests make."""
@@ -39,6 +42,7 @@ class Access:
         self._clock = clock
         self._max_awaiting = max_awaiting
         self._waits: set[asyncio.Task[None]] = set()
+        self._next_turn = 0.0
         self._may_wait = True
 
     async def read(self, plan: ReadPlan) -> ReadOutcome:
@@ -107,7 +111,7 @@ class Access:
             raise refused(outcome)
         left_ms = deadline - self._clock.unix_ms()
         # Not `asyncio.timeout`, which needs to be in a task: a read begins outside of one.
-        moved = asyncio.create_task(self._provider.wait_for_changes(scope, outcome.frontier))
+        moved = asyncio.create_task(self._moved(scope, outcome.frontier))
         self._waits.add(moved)
         try:
             await asyncio.wait([moved], timeout=max(0, left_ms) / 1000)
@@ -127,3 +131,15 @@ class Access:
         self._may_wait = False
         for moved in self._waits:
             moved.cancel()
+
+    async def _moved(self, scope: ScopeText, after: Cursor) -> None:
+        """Return when `scope` is beyond `after` and it is the caller's turn to ask again.
+
+        A commit wakes all who wait for its scope, and most of them in vain.
+        """
+        await self._provider.wait_for_changes(scope, after)
+        now = asyncio.get_running_loop().time()
+        turn = max(now, self._next_turn)
+        self._next_turn = turn + BETWEEN_TURNS_SECONDS
+        if turn > now:
+            await asyncio.sleep(turn - now)
