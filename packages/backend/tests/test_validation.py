@@ -290,6 +290,7 @@ def test_entity_value_is_refused_at_its_place(edited_text: Callable[..., str]) -
     validators.require_valid("recipe", {"steps": ["stir"]})
     assert validators.is_valid("recipe", {})
     assert not validators.is_valid("recipe", {"steps": [1]})
+    assert not validators.is_valid("no longer configured", {})
     with pytest.raises(InvalidRequestError) as caught:
         validators.require_valid("recipe", {"steps": ["stir", 1]})
 

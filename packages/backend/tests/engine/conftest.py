@@ -164,7 +164,7 @@ class Desk:
         self.meta = meta
         self.type = "memo"
         self.rival: Desk = self
-        self.restart: Callable[[], Awaitable[Desk]]
+        self.restart: Callable[..., Awaitable[Desk]]
 
     async def create(
         self, value: Any, name: str | None = "a", *, kind: str | None = None, **meta: Any
@@ -267,10 +267,10 @@ async def open_desk(store: str, tmp_path: Path) -> AsyncIterator[Callable[..., A
                     return ModelProvider(storage, clock)
                 return SqliteProvider(tmp_path / name, clock=clock)
 
-            loaded = load_policy(json.dumps(memo_policy() if policy is None else policy))
             meta = {"team": "north"} if meta is None else meta
 
-            async def seated(provider: Watched) -> Desk:
+            async def seated(provider: Watched, policy: Any) -> Desk:
+                loaded = load_policy(json.dumps(memo_policy() if policy is None else policy))
                 provider.lacks = frozenset(lacks)
                 engine = await Engine.start(
                     loaded, provider, clock=clock, ids=SystemIds(), limits=limits
@@ -279,22 +279,22 @@ async def open_desk(store: str, tmp_path: Path) -> AsyncIterator[Callable[..., A
                 provider.calls.clear()
                 return Desk(engine, provider, clock, meta)
 
-            async def start() -> Desk:
+            async def start(policy: Any) -> Desk:
                 inner = open_store()
-                desk = await seated(Watched(inner))
+                desk = await seated(Watched(inner), policy)
                 # Another engine over the same store, as if in another process.
-                desk.rival = await seated(Watched(inner, desk.engine.runtime))
+                desk.rival = await seated(Watched(inner, desk.engine.runtime), policy)
 
-                async def restart() -> Desk:
+                async def restart(other_policy: Any = None) -> Desk:
                     """Stop both engines and return one over the same store, at the same time."""
                     await desk.rival.engine.shutdown()
                     await desk.engine.shutdown()
-                    return await start()
+                    return await start(other_policy or policy)
 
                 desk.restart = restart
                 return desk
 
-            return await start()
+            return await start(policy)
 
         yield open_
 

@@ -559,6 +559,38 @@ async def test_a_sealed_unit_is_published_at_the_next_start(units, refusal):
     assert (await refusal(units.create({}, "b", **U))).reason == "INVALID_REQUEST"
 
 
+async def test_the_next_start_keeps_what_was_asked_and_validates_by_what_it_has(
+    units, refusal, unit_policy
+):
+    """Strategy and paths are those of the requests; the schema is that of the day."""
+    root = await sealed(units, refusal, **KEYED)
+    schema = {"properties": {"text": {"not": {"const": "green pear"}}}}
+
+    units = await units.restart(
+        unit_policy(schema=schema, conflict={"merge": [], "otherwise": "reject"})
+    )
+
+    assert units.engine.recovery == (1, 0)
+    assert sorted(value["text"] for value in await values(units)) == ["green apple", "red pear"]
+    replay = await units.update(root, memo("green apple"), **KEYED)
+    assert json.loads(replay.value_json) == memo("green apple")
+
+
+async def test_a_type_that_is_no_longer_configured_is_published_unmerged(
+    units, refusal, unit_policy
+):
+    await sealed(units, refusal)
+    before = units.key()
+    policy = unit_policy()
+    del policy["entity_types"]["memo"]
+
+    units = await units.restart(policy)
+
+    assert units.engine.recovery == (1, 0)
+    *_, change = await units.changes()
+    assert (change.type, change.id, len(change.head_versions)) == (before.type, before.id, 2)
+
+
 async def test_a_unit_that_cannot_be_published_is_discarded_at_the_next_start(units, refusal):
     root = await drift(units)
     await refusal(units.update(root, memo("b"), **KEYED, strategy="reject"))
