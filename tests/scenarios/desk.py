@@ -65,6 +65,7 @@ class RefusedError(Exception):
         super().__init__(error)
         self.data: Final[dict[str, Any]] = error["data"]
         self.reason: Final[str] = error["data"]["reason"]
+        self.code: Final[int] = error["code"]
 
 
 class Desk:
@@ -113,11 +114,14 @@ class Desk:
     async def call(self, method: str, data: dict[str, Any], **meta: Any) -> dict[str, Any]:
         """Return the result of a request, which is the first of its daemon unless there is one run.
 
+        A member of `meta` that is `...` is left out.
+
         Raises:
             RefusedError: It was refused.
         """
         peer = await self._connected()
-        response = await peer.call(method, {"meta": {**META, **meta}, "data": data})
+        whole = {name: value for name, value in {**META, **meta}.items() if value is not ...}
+        response = await peer.call(method, {"meta": whole, "data": data})
         if self._ending is not Ending.NEVER:
             await self.restart()
         if "error" in response:
@@ -128,7 +132,7 @@ class Desk:
         if self._peer is None:
             if self._endpoint is None:
                 self._endpoint = await self._serve()
-            peer = await Peer.connect(self._endpoint, capabilities=["subscriptions"])
+            peer = await Peer.connect(self._endpoint, capabilities=["artifacts", "subscriptions"])
             self._peer = await self._cleanup.enter_async_context(peer)
         return self._peer
 
