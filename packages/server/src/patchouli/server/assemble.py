@@ -98,6 +98,9 @@ async def open_daemon(settings: Settings, *, stop: Stop, log: Log) -> AsyncGener
         cleanup.push_async_callback(engine.shutdown)
         for warning in [*map(str, providers.warnings), *engine.warnings]:
             _say(f"warning: {warning}")
+        if any(engine.recovery):
+            published, discarded = engine.recovery
+            log.info("units.finished", published=published, discarded=discarded)
         library = _open_library(settings.artifacts)
         after_store.callback(library.close)
         for name in library.foreign_entries:
