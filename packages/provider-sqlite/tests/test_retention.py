@@ -156,6 +156,34 @@ async def test_a_base_that_goes_between_read_and_commit_is_a_lost_race(
         assert [head.id for head in named.heads] == ["v2"]
 
 
+async def test_a_base_that_goes_is_a_lost_race_in_a_work_unit_too(
+    provider: SqliteProvider, clock: ManualClock
+) -> None:
+    await chain(provider, "v1", "v2")
+    clock.now_unix_ms += 2 * DAY_MS
+    now = clock.now_unix_ms
+    within_unit = staging(unit(now_unix_ms=now, expires_at_unix_ms=now + DAY_MS))
+    opened = await provider.read(read(A, "v1", unit=within_unit.unit))
+    assert isinstance(opened, Reading)
+    assert [base.id for base in opened.bases] == ["v1"]
+    assert await compacted(provider) == 1
+
+    stale = version("v3", parents=["v1"])
+    lost = await provider.commit(
+        commit(
+            A,
+            stale,
+            expected=["v2"],
+            heads=["v2", "v3"],
+            base_versions=("v1",),
+            staging=within_unit,
+        )
+    )
+
+    assert isinstance(lost, Raced)
+    assert ([head.id for head in lost.heads], lost.bases) == (["v2"], ())
+
+
 async def test_everything_goes_by_itself(tmp_path: Path, clock: ManualClock) -> None:
     limits = SqliteLimits(prune_interval_seconds=0.01, history_interval_seconds=0.0, prune_step=2)
     provider = SqliteProvider(tmp_path / "db", clock=clock, limits=limits)

@@ -173,10 +173,8 @@ class Ledger:
     def _excuse(self, works: Sequence[Commit | Work], results: list[Result]) -> None:
         """Have a commit try again that named a base which was removed since it was read."""
         for index, work in enumerate(works):
-            if (
-                isinstance(work, Commit)
-                and isinstance(results[index], MisuseError)
-                and not self._removed.isdisjoint(work.base_versions)
+            if isinstance(results[index], MisuseError) and not self._removed.isdisjoint(
+                work.base_versions
             ):
                 results[index] = LOST
 
@@ -187,7 +185,6 @@ class Ledger:
             last_cursor=self.last_cursor,
             last_entity=self.last_entity,
             known_scope=self.find_scope,
-            removed=self._removed,
         )
         self._connection.execute("BEGIN IMMEDIATE")
         return group

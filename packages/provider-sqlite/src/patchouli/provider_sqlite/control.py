@@ -12,15 +12,16 @@ writes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from patchouli.provider import Cursor, Unavailable
 from patchouli.provider_sqlite.codec import NO_IDS, ids_text
+from patchouli.provider_sqlite.group import ADVANCED, Advanced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from patchouli.provider import Consistency, ControlKey, ScopeText
+    from patchouli.provider import Consistency, ControlKey, ScopeText, VersionId
     from patchouli.provider_sqlite.connection import Connection
     from patchouli.provider_sqlite.group import Group
 
@@ -38,13 +39,6 @@ FROM json_each(?3) k CROSS JOIN session s ON s.scope_id = ?1 AND s.key = k.value
 """
 
 
-class Advanced:
-    """The frontiers of the sessions are on disk."""
-
-
-ADVANCED: Final = Advanced()
-
-
 @dataclass(frozen=True, slots=True)
 class Advance:
     """The read frontiers of some sessions of a scope, to be moved up to `cursor`: a `Work`."""
@@ -59,6 +53,11 @@ class Advance:
         """Next to nothing."""
         return 0
 
+    @property
+    def base_versions(self) -> tuple[VersionId, ...]:
+        """None."""
+        return ()
+
     def carry_out(self, group: Group) -> Advanced:
         """Note the new frontiers; the group writes them once, for all its works.
 
@@ -70,10 +69,10 @@ class Advance:
         return ADVANCED
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[T_co]):
+class Answer(NamedTuple, Generic[T_co]):
     """What a read answers, once `advance`, if there is one, is on disk."""
 
+    # A tuple, because every read makes one, and a frozen dataclass takes three times as long.
     outcome: T_co
     advance: Advance | None = None
 

@@ -18,11 +18,10 @@ from patchouli.provider import (
     Staged,
 )
 from patchouli.provider_sqlite import bulk
-from patchouli.provider_sqlite.control import Advanced
 from patchouli.provider_sqlite.errors import KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from patchouli.provider import Clock, ControlKey, ScopeText, VersionId
     from patchouli.provider_sqlite.connection import Connection, SqlValue
@@ -30,6 +29,13 @@ if TYPE_CHECKING:
 FIND_SCOPE: Final = "SELECT scope_id FROM scope WHERE text = ?"
 INSERT_SCOPE: Final = "INSERT INTO scope (text) VALUES (?) RETURNING scope_id"
 FRONTIER: Final = "SELECT frontier, frontier_token FROM scope WHERE scope_id = ?"
+
+
+class Advanced:
+    """The frontiers of the sessions are on disk."""
+
+
+ADVANCED: Final = Advanced()
 
 
 class Entered(NamedTuple):
@@ -67,6 +73,11 @@ class Work(Protocol):
         """About how much it writes; bounds a group."""
         ...
 
+    @property
+    def base_versions(self) -> tuple[VersionId, ...]:
+        """The versions that its caller read before and builds on."""
+        ...
+
     def carry_out(self, group: Group) -> object:
         """Do it and return the answer."""
         ...
@@ -90,7 +101,6 @@ class Group:
         last_cursor: int,
         last_entity: int,
         known_scope: Callable[[str], int | None],
-        removed: Collection[VersionId] = (),
     ) -> None:
         self.connection = connection
         self.last_cursor = last_cursor
@@ -98,7 +108,6 @@ class Group:
         self.scope_ids: dict[str, int] = {}
         self._clock = clock
         self._known_scope = known_scope
-        self._removed = removed
         self._frontiers: dict[int, Frontier] = {}
         self._sessions: dict[tuple[int, ControlKey], tuple[int, int]] = {}
 
@@ -114,13 +123,6 @@ class Group:
         """
         if self.is_late(deadline_unix_ms):
             raise past_deadline()
-
-    def has_removed(self, versions: Iterable[VersionId]) -> bool:
-        """Return whether compaction has just removed one of these.
-
-        Whoever read it before and names it now has lost a race, and made no mistake.
-        """
-        return any(version in self._removed for version in versions)
 
     def unix_ms(self) -> int:
         """Return the time of the store's own clock."""

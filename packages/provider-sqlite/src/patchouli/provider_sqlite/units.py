@@ -40,7 +40,7 @@ from patchouli.provider_sqlite.group import Entered, Frontier
 from patchouli.provider_sqlite.heads import misuse
 
 if TYPE_CHECKING:
-    from patchouli.provider import Consistency, WorkUnit
+    from patchouli.provider import Consistency, VersionId, WorkUnit
     from patchouli.provider_sqlite.connection import Connection
     from patchouli.provider_sqlite.group import Group
 
@@ -184,6 +184,11 @@ class Enter:
     def value_bytes(self) -> int:
         """Next to nothing."""
         return 0
+
+    @property
+    def base_versions(self) -> tuple[VersionId, ...]:
+        """None."""
+        return ()
 
     def carry_out(self, group: Group) -> Entered | Unavailable:
         """Open the unit with the sessions of the read advanced to its baseline, or expire it.

@@ -146,6 +146,11 @@ class PublishUnit:
         versions = [v for resolution in self.publish.resolutions for v in resolution.new_versions]
         return sum(len(version.value_json or "") for version in versions)
 
+    @property
+    def base_versions(self) -> tuple[VersionId, ...]:
+        """None."""
+        return ()
+
     def carry_out(self, group: Group) -> Published | Unkept | Discarded | UnitRefused:
         """Publish or discard the unit, or say what its drift is now.
 

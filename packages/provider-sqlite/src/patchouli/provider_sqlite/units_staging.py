@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from patchouli.provider import IdentityTaken, MisuseError, Replayed, Staged, UnitRefused
+from patchouli.provider import IdentityTaken, Replayed, Staged, UnitRefused
 from patchouli.provider_sqlite import heads
 from patchouli.provider_sqlite.codec import ids_text, state_number
 from patchouli.provider_sqlite.commits import LOST, Lost
@@ -34,7 +34,14 @@ from patchouli.provider_sqlite.units_publishing import (
 from patchouli.provider_sqlite.units_view import ENTITY_COLUMNS, view_of
 
 if TYPE_CHECKING:
-    from patchouli.provider import Commit, Drifted, Published, ScopeText, UnitStaging
+    from patchouli.provider import (
+        Commit,
+        Drifted,
+        Published,
+        ScopeText,
+        UnitStaging,
+        VersionId,
+    )
     from patchouli.provider_sqlite.connection import Connection
     from patchouli.provider_sqlite.group import Group
     from patchouli.provider_sqlite.units import Unit
@@ -99,6 +106,11 @@ class Stage:
         """The values of the new versions."""
         return sum(len(version.value_json or "") for version in self.commit.new_versions)
 
+    @property
+    def base_versions(self) -> tuple[VersionId, ...]:
+        """Those of the commit."""
+        return self.commit.base_versions
+
     def carry_out(self, group: Group) -> Outcome:
         """Stage the commit, and publish or seal the unit if it closes it, or say why not.
 
@@ -152,12 +164,7 @@ class Stage:
         if present != frozenset(commit.expected_heads):
             return LOST
         if commit.new_versions:
-            try:
-                view.require_known(commit.new_versions, commit.head_versions, present)
-            except MisuseError:
-                if group.has_removed(commit.base_versions):
-                    return LOST
-                raise
+            view.require_known(commit.new_versions, commit.head_versions, present)
             if token_is_used:
                 raise misuse("the causal token was used before")
         group.require_in_time(commit.deadline_unix_ms)
