@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given
+import pytest
+from hypothesis import find, given
 from hypothesis import strategies as st
 
 from tests.histories.brute import is_kept, is_possible
@@ -83,3 +85,17 @@ def test_sessions_that_are_as_old_as_they_may_be_are_kept(
 def test_sessions_are_what_trying_every_moment_says(case: tuple[Guarantees, History]) -> None:
     guarantees, history = case
     assert accepts(check_sessions, *history, guarantees) == is_kept(*history, guarantees)
+
+
+@pytest.mark.parametrize(
+    ("check", "drawn"),
+    [
+        (check_linearizable, histories(most=5)),
+        (check_units, histories(most=5, entity_count=2, units=("u-1",), merges=False)),
+        (partial(check_sessions, guarantees=Guarantees()), session_histories(Guarantees(), most=5)),
+    ],
+    ids=["linearizability", "units", "sessions"],
+)
+def test_spoiling_can_make_a_history_wrong(check: Any, drawn: st.SearchStrategy[History]) -> None:
+    """Or the tests above would compare nothing."""
+    assert find(drawn.flatmap(spoilt), lambda history: not accepts(check, *history))
