@@ -252,6 +252,40 @@ async def test_who_sealed_the_unit_succeeds_though_another_process_published_it(
     assert await units.heads() == {closed.version: memo("green pear")}
 
 
+async def test_what_became_of_an_equal_close_before_it_is_not_guessed(units, refusal):
+    """It sealed nothing itself, and who published did not say what was published."""
+    root = await drift(units)
+    await units.update(root, memo("green apple"), **U)
+
+    async def pass_the_deadline():
+        units.clock.now_unix_ms += 100
+
+    async def help_out():
+        await refusal(units.rival.create(memo("x"), "x", **DONE))
+
+    units.provider.before_publish.extend([pass_the_deadline, help_out])
+    late = units.create(memo("new"), "new", **DONE, deadline_unix_ms=units.clock.unix_ms() + 50)
+    assert (await refusal(late)).reason == "DEADLINE_EXCEEDED"
+
+    again = await refusal(units.create(memo("new"), "new", **DONE))
+
+    assert again.reason == "INVALID_REQUEST"
+    assert await values(units, "new") == [memo("new")]
+
+
+async def test_a_unit_that_expires_between_seal_and_publication_is_gone(units, refusal):
+    root = await drift(units)
+
+    async def outlive_it():
+        units.clock.now_unix_ms += TTL_MS
+
+    units.provider.before_publish.append(outlive_it)
+    error = await refusal(units.update(root, memo("green apple"), **DONE))
+
+    assert error.reason == "WORK_UNIT_EXPIRED"
+    assert await values(units) == [memo("red pear")]
+
+
 async def test_of_two_closing_mutations_one_succeeds(units):
     await units.create(memo("a"), **U)
 

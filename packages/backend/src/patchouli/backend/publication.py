@@ -18,6 +18,7 @@ with it.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -245,11 +246,12 @@ class Publication:
         *,
         discard: bool = False,
     ) -> Publish:
+        now = self._clock.unix_ms()
         return Publish(
-            unit=unit,
+            unit=replace(unit, now_unix_ms=now),
             resolutions=() if decision is None else decision.resolutions,
             results=() if decision is None else decision.results,
-            recorded_at_unix_ms=self._clock.unix_ms(),
+            recorded_at_unix_ms=now,
             deadline_unix_ms=deadline,
             discard=discard,
         )
@@ -274,6 +276,7 @@ class Publication:
             ReadPlan(
                 key=closing.key,
                 consistency=Consistency(),
+                base_versions=(accepted,),
                 idempotency=None if identity is None else identity.probe(self._clock.unix_ms()),
             )
         )
@@ -281,6 +284,8 @@ class Publication:
             raise refused(reading)
         if isinstance(reading.record, Replayed):
             return replayed(reading.record.result_json)
+        if not reading.bases:  # an equal request before it had sealed the unit, and counts
+            raise refused(_COMMITTED)
         derived = (head for head in reading.heads if accepted in head.parents)
         version = next(derived, None)
         if version is None:
