@@ -97,6 +97,21 @@ class LostUpdates(Between):
         return outcome
 
 
+class ForgottenRecords(Between):
+    """Every second mutation leaves no record of its identity."""
+
+    def __init__(self, store: Provider) -> None:
+        super().__init__(store)
+        self._count = 0
+
+    async def commit(self, commit: Commit) -> CommitOutcome:
+        """Commit, and forget who asked for it now and then."""
+        self._count += 1
+        if self._count % 2:
+            commit = replace(commit, idempotency=None)
+        return await self._store.commit(commit)
+
+
 class TornPublications(Between):
     """The first entity of a unit is shown as it was until others were read a few times."""
 

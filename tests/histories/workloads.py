@@ -82,6 +82,53 @@ class Worker:
                 pass
 
 
+class Repeater:
+    """A client that sends mutations which others send as well, in an order of its own.
+
+    A call says what it does, but for one in ten, which somebody gives another value.
+    """
+
+    def __init__(self, client: Client, chance: Random, calls: int) -> None:
+        self._client: Final = client
+        self._chance: Final = chance
+        self._calls: Final = calls
+        self._made: Final[dict[str, str]] = {}
+
+    async def work(self, turns: int) -> None:
+        """Do so many things, or fewer if the connection ends."""
+        with suppress(*CUT_OFF):
+            for _ in range(turns):
+                await self._turn(self._chance.randrange(self._calls))
+
+    async def _turn(self, call: int) -> None:
+        name = f"m-{call // 4}"
+        value = {"text": f"leaf {call}", "n": int(self._chance.random() < 0.1)}
+        made = self._made.get(name)
+        if call % 4 and made is None:
+            return
+        if call % 4 == 0 or made is None:
+            more = {"type_": "entry", "call": f"call {call // 4 * 4}"}
+            done = await self._client.create(name, value, **more)
+            if isinstance(done.outcome, Accepted):
+                self._made[name] = done.outcome.version
+            return
+        more = {"type_": "entry", "call": f"call {call}"}
+        strategy = ("merge", "mvcc", "reject")[call % 4 - 1]
+        await self._client.update(name, [made], value, strategy=strategy, **more)
+
+
+async def repeat_at_once(
+    endpoint: Path, recorder: Recorder, chance: Random, *, turns: int = 40, user: str = "mira"
+) -> None:
+    """Let several clients send the same mutations again and again, and others read them."""
+    connected = [await recorder.connect(endpoint, user) for _ in range(5)]
+    await asyncio.gather(
+        *(Repeater(client, _child(chance), calls=16).work(turns) for client in connected)
+    )
+    for client in connected:
+        await client.close()
+
+
 class UnitWorker:
     """A client that does a few things in one work unit after the other and closes it.
 
