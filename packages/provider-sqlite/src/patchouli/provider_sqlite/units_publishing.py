@@ -36,7 +36,7 @@ from patchouli.provider import (
 )
 from patchouli.provider_sqlite import bulk, heads
 from patchouli.provider_sqlite.budget import Budget
-from patchouli.provider_sqlite.codec import ids_of, ids_text, version_of
+from patchouli.provider_sqlite.codec import NO_IDS, ids_of, ids_text, version_of
 from patchouli.provider_sqlite.heads import misuse
 from patchouli.provider_sqlite.reads import active_ids, ids
 from patchouli.provider_sqlite.units import (
@@ -270,7 +270,7 @@ def publish_unit(
         entities = [entity for entity in entities if entity.name != last.name]
         entities = sorted([*entities, last], key=lambda e: (e.is_closing, e.type, e.id))
         own = versions.setdefault(last.name, [])
-        own += [StagedVersion(version, None) for version in closing.versions]
+        own += [StagedVersion(0, version, None) for version in closing.versions]
     for entity in entities:
         resolution = None if resolutions is None else resolutions.get(entity.name)
         publication.add(entity, versions[entity.name], resolution)
@@ -300,8 +300,9 @@ class Closing(NamedTuple):
 
 
 class StagedVersion(NamedTuple):
-    """A version that a unit staged; the first of a mutation has its token."""
+    """A version that a unit staged, in its order; the first of a mutation has its token."""
 
+    ordinal: int
     version: Version
     token: str | None
 
@@ -325,12 +326,14 @@ class _Publication:
         """Take the next cursor for an entity and note, or write, what becomes of it."""
         group, scope_id = self._group, self._unit.scope_id
         key = EntityKey(self._unit.scope, entity.type, entity.id)
-        new = tuple(version for version, _ in staged)
-        head_ids = ids_of(entity.heads)
+        new = tuple(version for _, version, _ in staged)
         if resolution is not None:
             new += resolution.new_versions
-            head_ids = resolution.head_versions
-        all_heads = self._heads(key, new, head_ids)
+            all_heads = self._heads(key, new, resolution.head_versions)
+        elif len(new) == 1 and entity.heads == ids_text((new[0].id,)):
+            all_heads = new
+        else:
+            all_heads = self._heads(key, new, ids_of(entity.heads))
         is_tombstone = len(all_heads) == 1 and all_heads[0].state is VersionState.DELETED
         previous = entity.head_count or 0
         kind = change_kind(
@@ -350,13 +353,14 @@ class _Publication:
         shown = HIDDEN if previous == 0 and is_tombstone else kind.value
         self._changes += (cursor, scope_id, entity_id, shown, ids_text(ids(all_heads)))
         self._changes += (entity.token, entity.event_meta, self._recorded_at)
-        tokens = {token for _, token in staged if token is not None and token != entity.token}
+        tokens = [token for _, _, token in staged if token is not None and token != entity.token]
         if resolution is not None and resolution.causal_token is not None:
-            tokens.add(resolution.causal_token)
-        for token in sorted(tokens):
+            tokens.append(resolution.causal_token)
+        for token in tokens:
             self._names += (token, scope_id, cursor)
         group.move_frontier(scope_id, cursor, entity.token)
-        group.advance_sessions(scope_id, json.loads(entity.sessions), write=cursor)
+        if entity.sessions != NO_IDS:
+            group.advance_sessions(scope_id, json.loads(entity.sessions), write=cursor)
         self.published.append(PublishedEntity(key=key, cursor=Cursor(cursor), heads=all_heads))
 
     def write(self) -> None:
@@ -431,12 +435,13 @@ def _read_versions(
     connection: Connection, unit: Unit
 ) -> dict[tuple[str, str], list[StagedVersion]]:
     """Return what `unit` has staged of each entity, in order."""
-    rows = connection.execute(STAGED_VERSIONS, (unit.unit_id,)).fetchall()
-    rows.sort(key=lambda row: row[2])
     versions: dict[tuple[str, str], list[StagedVersion]] = {}
-    for type_, id_, _, token, *content in rows:
-        version = version_of((content[0], *content[1:]))
-        versions.setdefault((type_, id_), []).append(StagedVersion(version, token))
+    for row in connection.execute(STAGED_VERSIONS, (unit.unit_id,)).fetchall():
+        staged = StagedVersion(row[2], version_of(row[4:]), row[3])
+        versions.setdefault((row[0], row[1]), []).append(staged)
+    for several in versions.values():
+        if len(several) > 1:
+            several.sort(key=lambda staged: staged.ordinal)
     return versions
 
 
