@@ -1,0 +1,558 @@
+"""The client: one connection to the daemon, one method for each of its methods, and some helpers.
+
+    closed ─start─▶ connecting ─▶ ready ──▶ lost ─start─▶ connecting …
+       ▲               │ failed: as it was      │
+       └────close──────┴────────────────────────┘
+
+`start()` moves any state to `ready`; callers at the same time share one attempt. Nothing else
+connects: a call in another state than `ready` fails as unavailable. A connection that ends fails
+the calls under way and settles the subscriptions; whether the daemon did what was asked is then
+unknown. The daemon outlives the client, which has no method to stop it.
+
+All of a client belongs to the event loop that it was started in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
+
+from patchouli.protocol import (
+    CHECKPOINT,
+    COMPACT,
+    CREATE,
+    DELETE,
+    DOWNLOAD_CHUNK,
+    READ,
+    RETRIEVE,
+    STATUS,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    UPDATE,
+    UPLOAD_BEGIN,
+    UPLOAD_CHUNK,
+    UPLOAD_COMMIT,
+)
+from patchouli.storage_client.artifacts import Download, Upload
+from patchouli.storage_client.configuration import ClientConfig
+from patchouli.storage_client.connecting import connect_or_launch
+from patchouli.storage_client.connection import RECEIVE_LIMIT_BYTES, Connection
+from patchouli.storage_client.errors import (
+    ClientClosedError,
+    DaemonUnavailable,
+    MissingCapabilityError,
+    PatchouliRpcError,
+)
+from patchouli.storage_client.recipes import (
+    Bases,
+    heads_to_delete,
+    identity,
+    is_not_found,
+    next_instruction,
+    query_params,
+    work_unit_metas,
+)
+from patchouli.storage_client.subscriptions import (
+    ChangeClose,
+    ChangeSubscription,
+    Subscriptions,
+    Tasks,
+    subscription_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        AsyncIterable,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Mapping,
+        Sequence,
+    )
+    from types import TracebackType
+    from typing import Self
+
+    from patchouli.protocol import Capability, JsonObject, JsonValue
+    from patchouli.storage_client.artifacts import Bytes
+    from patchouli.storage_client.handshake import ServerInfo
+    from patchouli.storage_client.shapes import (
+        AcceptedResult,
+        CheckpointResult,
+        CompactResult,
+        DeletedResult,
+        DownloadChunkResult,
+        Page,
+        Params,
+        ReadResult,
+        Ref,
+        StatusResult,
+        UnsubscribeResult,
+        UploadBegunResult,
+        UploadChunkResult,
+    )
+    from patchouli.storage_client.subscriptions import BoundaryHandler, ChangeHandler
+
+State: TypeAlias = Literal["closed", "connecting", "ready", "lost"]
+T = TypeVar("T")
+
+# A package without dependencies speaks through the standard library.
+_log: Final = logging.getLogger(__name__)  # noqa: TID251 -- see above
+
+
+class StorageClient:
+    """One connection to the daemon.
+
+    As a context manager it is started on entry and closed on exit.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig | None = None,
+        *,
+        receive_limit_bytes: int = RECEIVE_LIMIT_BYTES,
+    ) -> None:
+        """Prepare a closed client; `receive_limit_bytes` bounds a line of the daemon."""
+        self.config: Final = ClientConfig() if config is None else config
+        self._receive_limit_bytes: Final = receive_limit_bytes
+        self._ids: Final = itertools.count(1)
+        self._tasks: Final = Tasks()
+        self._subscriptions: Final = Subscriptions(self._tasks, self._unsubscribe_from)
+        self._state: State = "closed"
+        self._connection: Connection | None = None
+        self._server: ServerInfo | None = None
+        self._attempt: _Attempt | None = None
+
+    @property
+    def state(self) -> State:
+        """Where the client is between closed and ready."""
+        return self._state
+
+    @property
+    def server(self) -> ServerInfo | None:
+        """What the handshake has settled, None while the client is not connected."""
+        return self._server
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Be connected, and start a daemon for that if none answers and the settings allow it.
+
+        Callers at the same time share one attempt, which ends when none of them is left. After a
+        failure the state is the one before.
+
+        Raises:
+            DaemonUnavailable: Nobody answers, and none is to be started.
+            ConnectFailedError: The endpoint cannot be connected to.
+            DaemonStartError: The command of the daemon cannot be run.
+            StartupTimeoutError: There was no handshake in time.
+            ProtocolVersionError: The daemon speaks another version.
+            MalformedAnswerError: What answers is no daemon.
+            PatchouliRpcError: The daemon refused the handshake.
+            ClientClosedError: The client was closed meanwhile.
+        """
+        if self._state == "ready":
+            return
+        attempt = self._attempt
+        if attempt is None:
+            attempt = self._attempt = _Attempt(self._state)
+            self._state = "connecting"
+            attempt.task = self._tasks.start(self._run(attempt))
+        attempt.waiting += 1
+        try:
+            await asyncio.shield(attempt.outcome)
+        finally:
+            attempt.waiting -= 1
+            if attempt.waiting == 0 and not attempt.outcome.done():
+                self._give_up(attempt, attempt.found)
+                attempt.outcome.cancel()
+
+    async def close(self) -> None:
+        """Be closed: calls under way and a start fail, subscriptions settle, the daemon goes on.
+
+        Handlers that still run are cancelled and waited for. Closing again does nothing.
+        """
+        attempt, connection = self._attempt, self._connection
+        self._state = "closed"
+        if attempt is not None:
+            self._give_up(attempt, "closed")
+            attempt.outcome.set_exception(ClientClosedError())
+            attempt.outcome.exception()  # somebody waits for it, or is being cancelled
+        if connection is not None:
+            connection.end(ClientClosedError)
+        await self._tasks.aclose()
+        if connection is not None:
+            await connection.wait_gone()
+
+    async def status(self) -> StatusResult:
+        """Return how the daemon is."""
+        return await self._call(STATUS, {"meta": {}, "data": {}})
+
+    async def checkpoint(self) -> CheckpointResult:
+        """Have the daemon fold the log of its store into the database."""
+        return await self._call(CHECKPOINT, {"meta": {}, "data": {}})
+
+    async def compact(self, *, limit: int | None = None, with_due: bool = False) -> CompactResult:
+        """Have the daemon remove some of what is past its retention, at most `limit` things.
+
+        `is_more_due` in the answer says whether to call again; `with_due` counts what is left.
+        """
+        data: JsonObject = {} if limit is None else {"limit": limit}
+        if with_due:
+            data["with_due"] = True
+        return await self._call(COMPACT, {"meta": {}, "data": data})
+
+    async def create(self, params: Params) -> AcceptedResult:
+        """Create an entity: `data` is `{type, id?, value}`."""
+        return await self._call(CREATE, params)
+
+    async def read(self, params: Params) -> ReadResult:
+        """Return all heads of an entity: `data` is `{ref}`."""
+        return await self._call(READ, params)
+
+    async def retrieve(self, params: Params) -> Page:
+        """Return a page of entities: `data` is `{query, types?, limit?}`, `query` a JSON text."""
+        return await self._call(RETRIEVE, params)
+
+    async def update(self, params: Params) -> AcceptedResult:
+        """Replace a value: `data` is `{ref, value}`, `meta` names the versions it starts from."""
+        return await self._call(UPDATE, params)
+
+    async def delete(self, params: Params) -> DeletedResult:
+        """Delete an entity: `data` is `{ref}`, `meta` names the versions it starts from."""
+        return await self._call(DELETE, params)
+
+    async def begin_artifact_upload(self, params: Params) -> UploadBegunResult:
+        """Open an upload."""
+        return await self._call(UPLOAD_BEGIN, params, needs="artifacts")
+
+    async def upload_artifact_chunk(self, params: Params) -> UploadChunkResult:
+        """Send some bytes of an upload."""
+        return await self._call(UPLOAD_CHUNK, params, needs="artifacts")
+
+    async def commit_artifact_upload(self, params: Params) -> AcceptedResult:
+        """Make an upload an entity."""
+        return await self._call(UPLOAD_COMMIT, params, needs="artifacts")
+
+    async def download_artifact_chunk(self, params: Params) -> DownloadChunkResult:
+        """Return some bytes of an artifact."""
+        return await self._call(DOWNLOAD_CHUNK, params, needs="artifacts")
+
+    async def subscribe(
+        self,
+        params: Params,
+        handler: ChangeHandler,
+        on_boundary: BoundaryHandler | None = None,
+    ) -> ChangeSubscription:
+        """Have `handler` called with each change of a scope, in their order.
+
+        The handler is called from the event loop as the event is read, perhaps before this call has
+        returned; one that is asynchronous is started then and not waited for, so that several may
+        run at once. What it raises is logged. `on_boundary` gets positions without a change.
+        """
+
+        def opened(answer: JsonObject) -> ChangeSubscription:
+            return self._subscriptions.open(answer, handler, on_boundary)
+
+        return await self._ready("subscriptions").call(
+            SUBSCRIBE, params, opened, forgotten=self._forget_subscription
+        )
+
+    async def unsubscribe(self, params: Params) -> UnsubscribeResult:
+        """End a subscription: `data` is `{subscription_id}`. Its handle settles `unsubscribed`."""
+
+        def closed(answer: JsonObject) -> UnsubscribeResult:
+            self._subscriptions.close(subscription_of(params), ChangeClose(kind="unsubscribed"))
+            return cast("UnsubscribeResult", cast("object", answer))
+
+        return await self._ready("subscriptions").call(UNSUBSCRIBE, params, closed)
+
+    async def query(
+        self,
+        meta: JsonObject,
+        instruction: Mapping[str, JsonValue],
+        *,
+        types: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Page:
+        """Return a page of what fits `instruction`, an object such as `{"text": "seeds"}`."""
+        return await self.retrieve(query_params(meta, instruction, types, limit))
+
+    async def query_pages(
+        self,
+        meta: JsonObject,
+        instruction: Mapping[str, JsonValue],
+        *,
+        types: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Page]:
+        """Yield page after page; a cursor in `instruction` says which is the first.
+
+        Raises:
+            MalformedAnswerError: A page has a `next_cursor` that is no string.
+        """
+        following: Mapping[str, JsonValue] | None = instruction
+        while following is not None:
+            page = await self.query(meta, following, types=types, limit=limit)
+            yield page
+            following = next_instruction(instruction, page)
+
+    async def retrieve_by_ids(
+        self,
+        meta: JsonObject,
+        ids: Sequence[str],
+        *,
+        types: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Page:
+        """Return a page of the entities with these ids."""
+        return await self.query(meta, {"ids": list(ids)}, types=types, limit=limit)
+
+    async def upload_artifact(
+        self, params: Params, data: Bytes | AsyncIterable[Bytes]
+    ) -> AcceptedResult:
+        """Upload bytes as an artifact: `params` are those of the begin.
+
+        `data` may come in pieces of any size; about one chunk of it is in memory then. What fails
+        is never visible.
+
+        Raises:
+            MalformedAnswerError: The daemon takes no bytes.
+        """
+        upload = Upload(params, await self.begin_artifact_upload(params))
+        if isinstance(data, bytes | bytearray | memoryview):
+            for piece in upload.slices(data):
+                upload.take(piece)
+                await self._send_chunks(upload)
+        else:
+            async for piece in data:
+                for part in upload.slices(piece):
+                    upload.take(part)
+                    await self._send_chunks(upload)
+        await self._send_chunks(upload, is_last=True)
+        return await self.commit_artifact_upload(upload.commit)
+
+    async def download_artifact(
+        self,
+        meta: JsonObject,
+        id: str,  # noqa: A002 -- the word of the wire
+        version: str | None = None,
+    ) -> bytes:
+        """Return the bytes of an artifact, all of one version.
+
+        Raises:
+            ArtifactChangedError: Another version came meanwhile.
+            MalformedAnswerError: What came is not what was asked for.
+        """
+        return b"".join([piece async for piece in self.download_artifact_pieces(meta, id, version)])
+
+    async def download_artifact_pieces(
+        self,
+        meta: JsonObject,
+        id: str,  # noqa: A002 -- the word of the wire
+        version: str | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Yield the bytes of an artifact, all of one version, a chunk at a time.
+
+        Raises:
+            ArtifactChangedError: Another version came meanwhile.
+            MalformedAnswerError: What came is not what was asked for.
+        """
+        _ = self._ready("artifacts")
+        download = Download(meta, id, version, self.chunk_bytes)
+        while not download.is_complete:
+            yield download.advance(await self.download_artifact_chunk(download.request()))
+
+    async def run_work_unit(
+        self,
+        meta: Mapping[str, JsonValue],
+        close_meta: Mapping[str, JsonValue],
+        mutations: Sequence[Callable[[JsonObject], Awaitable[T]]],
+    ) -> tuple[T, ...]:
+        """Run mutations one after another, each with its metadata, and return their results.
+
+        Each gets a copy of `meta`, the last one with `close_meta`, which closes the unit and
+        publishes all of them at once. The first that fails ends the sequence; its unit stays open
+        on the daemon until it expires.
+
+        Raises:
+            ValueError: There is nothing to run, nothing to close the unit with, or a member of
+                `close_meta` in `meta`; nothing was run.
+        """
+        metas = work_unit_metas(meta, close_meta, len(mutations))
+        return tuple([await mutate(fresh) for mutate, fresh in zip(mutations, metas, strict=True)])
+
+    async def upsert(
+        self,
+        meta: Mapping[str, JsonValue],
+        ref: Ref,
+        value: JsonValue,
+        *,
+        base_versions_key: str = "base_versions",
+        conflict_strategy_key: str = "conflict_strategy",
+    ) -> AcceptedResult:
+        """Let `value` be the one active version of `ref`, whatever was there before.
+
+        Heads that are in conflict become one, and a deleted entity is revived. The keys are those
+        members of `meta` from which the policy reads the bases and the strategy.
+
+        Raises:
+            PatchouliRpcError: Among others `VERSION_CONFLICT`, if others were faster six times.
+        """
+        bases = Bases(
+            meta, base_versions_key=base_versions_key, conflict_strategy_key=conflict_strategy_key
+        )
+        try:
+            return await self.create(bases.creation(ref, value))
+        except PatchouliRpcError as error:
+            versions = bases.after(error)
+        replacement: JsonObject = {**identity(ref), "value": value}
+        while True:
+            try:
+                return await self.update(bases.mutation(versions, replacement))
+            except PatchouliRpcError as error:
+                versions = bases.after(error)
+
+    async def remove(
+        self,
+        meta: Mapping[str, JsonValue],
+        ref: Ref,
+        *,
+        base_versions_key: str = "base_versions",
+        conflict_strategy_key: str = "conflict_strategy",
+    ) -> DeletedResult | None:
+        """Let `ref` be deleted, whatever was there before; None if it was so or never existed.
+
+        Reads first, so that a tombstone is not written over a tombstone.
+
+        Raises:
+            PatchouliRpcError: Among others `VERSION_CONFLICT`, if others were faster six times.
+        """
+        bases = Bases(
+            meta, base_versions_key=base_versions_key, conflict_strategy_key=conflict_strategy_key
+        )
+        while True:
+            try:
+                read = await self.read({"meta": dict(meta), "data": identity(ref)})
+            except PatchouliRpcError as error:
+                if is_not_found(error):
+                    return None
+                raise
+            versions = heads_to_delete(read)
+            if not versions:
+                return None
+            try:
+                return await self.delete(bases.mutation(versions, identity(ref)))
+            except PatchouliRpcError as error:
+                bases.after(error)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """The most bytes that a chunk of an artifact may have.
+
+        Raises:
+            DaemonUnavailable: The client is not connected, so nobody has told.
+        """
+        if self._server is None:
+            raise self._unavailable()
+        return self._server.limits.max_artifact_chunk_bytes
+
+    async def _call(
+        self, method: str, params: Mapping[str, Any], *, needs: Capability | None = None
+    ) -> Any:  # of the shape that the method's answer has
+        connection = self._connection
+        if connection is None or needs is not None:
+            connection = self._ready(needs)
+        return await connection.call(method, params)
+
+    def _ready(self, capability: Capability | None) -> Connection:
+        if self._connection is None or self._server is None:
+            raise self._unavailable()
+        if capability is not None and capability not in self._server.capabilities:
+            raise MissingCapabilityError(capability)
+        return self._connection
+
+    def _unavailable(self) -> DaemonUnavailable:
+        return DaemonUnavailable(self.config.endpoint, f"the client is {self._state}")
+
+    async def _send_chunks(self, upload: Upload, *, is_last: bool = False) -> None:
+        while (chunk := upload.chunk(is_last=is_last)) is not None:
+            upload.advance(await self.upload_artifact_chunk(chunk))
+
+    async def _unsubscribe_from(self, subscription_id: str) -> None:
+        await self.unsubscribe({"meta": {}, "data": {"subscription_id": subscription_id}})
+
+    def _forget_subscription(self, answer: Any) -> None:
+        """End a subscription whose caller was cancelled: nobody else could."""
+        is_open = isinstance(answer, ChangeSubscription)
+        subscription_id = answer.subscription_id if is_open else subscription_of(answer)
+        self._subscriptions.close(subscription_id, ChangeClose(kind="unsubscribed"))
+        if subscription_id is not None and self._connection is not None:
+            self._connection.post(
+                UNSUBSCRIBE, {"meta": {}, "data": {"subscription_id": subscription_id}}
+            )
+
+    async def _run(self, attempt: _Attempt) -> None:
+        try:
+            connection, server = await connect_or_launch(self.config, self._new_connection)
+        except Exception as error:  # told to every caller of the attempt
+            if self._attempt is attempt:
+                self._give_up(attempt, attempt.found)
+                attempt.outcome.set_exception(error)
+                attempt.outcome.exception()
+            return
+        if self._attempt is not attempt:  # closed in the same moment
+            connection.end(ClientClosedError)
+            return
+        self._attempt = None
+        self._connection, self._server = connection, server
+        self._state = "ready"
+        attempt.outcome.set_result(None)
+
+    def _give_up(self, attempt: _Attempt, state: State) -> None:
+        self._attempt = None
+        self._state = state
+        if attempt.task is not None and attempt.task is not asyncio.current_task():
+            attempt.task.cancel()
+
+    def _new_connection(self) -> Connection:
+        return Connection(
+            self.config.endpoint,
+            ids=self._ids,
+            notify=self._subscriptions.notify,
+            ended=self._ended,
+            receive_limit_bytes=self._receive_limit_bytes,
+        )
+
+    def _ended(self, connection: Connection, error: Exception) -> None:
+        if self._connection is not connection:
+            return
+        self._connection = None
+        self._server = None
+        if self._state == "closed":
+            self._subscriptions.close_all(ChangeClose(kind="client-closed", error=error))
+            return
+        self._state = "lost"
+        _log.warning("%s", error)
+        self._subscriptions.close_all(ChangeClose(kind="connection-lost", error=error))
+
+
+class _Attempt:
+    """A start under way and who waits for it."""
+
+    def __init__(self, found: State) -> None:
+        self.found: Final = found
+        self.outcome: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None] | None = None
+        self.waiting = 0

@@ -1,0 +1,416 @@
+"""The client without `async`, for scripts and notebooks.
+
+One thread runs an event loop with a `StorageClient` in it; every method has its work done there and
+waits. Handlers of changes run in that thread, so they must not call the façade: it would wait for
+itself. A call that is interrupted is forgotten; the others, and the connection, go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from patchouli.storage_client.artifacts import Download, Upload
+from patchouli.storage_client.client import StorageClient
+from patchouli.storage_client.connection import RECEIVE_LIMIT_BYTES
+from patchouli.storage_client.errors import CalledFromHandlerError, DaemonUnavailable
+from patchouli.storage_client.recipes import next_instruction, work_unit_metas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+    from typing import Any, Self
+
+    from patchouli.protocol import JsonObject, JsonValue
+    from patchouli.storage_client.artifacts import Bytes
+    from patchouli.storage_client.client import State
+    from patchouli.storage_client.configuration import ClientConfig
+    from patchouli.storage_client.handshake import ServerInfo
+    from patchouli.storage_client.shapes import (
+        AcceptedResult,
+        CheckpointResult,
+        CompactResult,
+        DeletedResult,
+        DownloadChunkResult,
+        Page,
+        Params,
+        ReadResult,
+        Ref,
+        StatusResult,
+        UnsubscribeResult,
+        UploadBegunResult,
+        UploadChunkResult,
+    )
+    from patchouli.storage_client.subscriptions import (
+        BoundaryHandler,
+        ChangeClose,
+        ChangeHandler,
+        ChangeSubscription,
+    )
+
+T = TypeVar("T")
+
+THREAD_NAME: Final = "patchouli-storage-client"
+
+
+class SyncChangeSubscription:
+    """A subscription that was accepted; `meta` and `data` are the answer to the subscribe."""
+
+    def __init__(self, subscription: ChangeSubscription, facade: SyncStorageClient) -> None:
+        self.meta: Final = subscription.meta
+        self.data: Final = subscription.data
+        self.subscription_id: Final = subscription.subscription_id
+        self._subscription: Final = subscription
+        self._facade: Final = facade
+        self._closed: Final[Future[ChangeClose]] = Future()
+        subscription.when_closed(self._closed.set_result)
+
+    @property
+    def close(self) -> ChangeClose | None:
+        """Why the subscription has ended, or None while it has not."""
+        return self._closed.result() if self._closed.done() else None
+
+    def wait_closed(self, timeout_seconds: float | None = None) -> ChangeClose:
+        """Return why the subscription has ended, as soon as it has.
+
+        Raises:
+            TimeoutError: It has not ended in that time.
+            CalledFromHandlerError: A handler has called this.
+        """
+        self._facade.require_other_thread()
+        return self._closed.result(timeout_seconds)
+
+    def unsubscribe(self) -> None:
+        """End the subscription; a later call does nothing.
+
+        Raises:
+            As `ChangeSubscription.unsubscribe`.
+        """
+        self._facade.require_other_thread()
+        if not self._closed.done():
+            self._facade.run(lambda _: self._subscription.unsubscribe())
+
+
+class SyncStorageClient:
+    """A `StorageClient` whose methods wait; results and errors are the same.
+
+    As a context manager it is started on entry and closed on exit. Threads may share it.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig | None = None,
+        *,
+        receive_limit_bytes: int = RECEIVE_LIMIT_BYTES,
+    ) -> None:
+        """Prepare a closed client; `receive_limit_bytes` bounds a line of the daemon."""
+        self._client: Final = StorageClient(config, receive_limit_bytes=receive_limit_bytes)
+        self._changing: Final = threading.RLock()
+        self._worker: _Worker | None = None
+
+    @property
+    def config(self) -> ClientConfig:
+        """The settings."""
+        return self._client.config
+
+    @property
+    def state(self) -> State:
+        """Where the client is between closed and ready."""
+        return self._client.state
+
+    @property
+    def server(self) -> ServerInfo | None:
+        """What the handshake has settled, None while the client is not connected."""
+        return self._client.server
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Be connected; see `StorageClient.start`. After a failure no thread is left."""
+        self.require_other_thread()
+        with self._changing:
+            if self._worker is None:
+                self._worker = _Worker()
+            try:
+                self.run(StorageClient.start)
+            finally:
+                if self._client.state == "closed":
+                    self._end_worker()
+
+    def close(self) -> None:
+        """Be closed, and have no thread any more. Closing again does nothing."""
+        self.require_other_thread()
+        with self._changing:
+            if self._worker is not None:
+                try:
+                    self.run(StorageClient.close)
+                finally:
+                    self._end_worker()
+
+    def status(self) -> StatusResult:
+        """Return how the daemon is."""
+        return self.run(StorageClient.status)
+
+    def checkpoint(self) -> CheckpointResult:
+        """Have the daemon fold the log of its store into the database."""
+        return self.run(StorageClient.checkpoint)
+
+    def compact(self, *, limit: int | None = None, with_due: bool = False) -> CompactResult:
+        """Have the daemon remove some of what is past its retention."""
+        return self.run(lambda client: client.compact(limit=limit, with_due=with_due))
+
+    def create(self, params: Params) -> AcceptedResult:
+        """Create an entity."""
+        return self.run(lambda client: client.create(params))
+
+    def read(self, params: Params) -> ReadResult:
+        """Return all heads of an entity."""
+        return self.run(lambda client: client.read(params))
+
+    def retrieve(self, params: Params) -> Page:
+        """Return a page of entities."""
+        return self.run(lambda client: client.retrieve(params))
+
+    def update(self, params: Params) -> AcceptedResult:
+        """Replace a value."""
+        return self.run(lambda client: client.update(params))
+
+    def delete(self, params: Params) -> DeletedResult:
+        """Delete an entity."""
+        return self.run(lambda client: client.delete(params))
+
+    def begin_artifact_upload(self, params: Params) -> UploadBegunResult:
+        """Open an upload."""
+        return self.run(lambda client: client.begin_artifact_upload(params))
+
+    def upload_artifact_chunk(self, params: Params) -> UploadChunkResult:
+        """Send some bytes of an upload."""
+        return self.run(lambda client: client.upload_artifact_chunk(params))
+
+    def commit_artifact_upload(self, params: Params) -> AcceptedResult:
+        """Make an upload an entity."""
+        return self.run(lambda client: client.commit_artifact_upload(params))
+
+    def download_artifact_chunk(self, params: Params) -> DownloadChunkResult:
+        """Return some bytes of an artifact."""
+        return self.run(lambda client: client.download_artifact_chunk(params))
+
+    def subscribe(
+        self,
+        params: Params,
+        handler: ChangeHandler,
+        on_boundary: BoundaryHandler | None = None,
+    ) -> SyncChangeSubscription:
+        """Have `handler` called, in the thread of the façade, with each change of a scope."""
+
+        async def opened(client: StorageClient) -> SyncChangeSubscription:
+            return SyncChangeSubscription(
+                await client.subscribe(params, handler, on_boundary), self
+            )
+
+        return self.run(opened)
+
+    def unsubscribe(self, params: Params) -> UnsubscribeResult:
+        """End a subscription."""
+        return self.run(lambda client: client.unsubscribe(params))
+
+    def query(
+        self,
+        meta: JsonObject,
+        instruction: Mapping[str, JsonValue],
+        *,
+        types: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Page:
+        """Return a page of what fits `instruction`."""
+        return self.run(lambda client: client.query(meta, instruction, types=types, limit=limit))
+
+    def query_pages(
+        self,
+        meta: JsonObject,
+        instruction: Mapping[str, JsonValue],
+        *,
+        types: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Page]:
+        """Yield page after page."""
+        following: Mapping[str, JsonValue] | None = instruction
+        while following is not None:
+            page = self.query(meta, following, types=types, limit=limit)
+            yield page
+            following = next_instruction(instruction, page)
+
+    def retrieve_by_ids(
+        self,
+        meta: JsonObject,
+        ids: Sequence[str],
+        *,
+        types: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Page:
+        """Return a page of the entities with these ids."""
+        return self.query(meta, {"ids": list(ids)}, types=types, limit=limit)
+
+    def upload_artifact(self, params: Params, data: Bytes | Iterable[Bytes]) -> AcceptedResult:
+        """Upload bytes, or pieces of any size, as an artifact."""
+        upload = Upload(params, self.begin_artifact_upload(params))
+        is_whole = isinstance(data, bytes | bytearray | memoryview)
+        pieces = cast("Iterable[Bytes]", [data] if is_whole else data)
+        for piece in pieces:
+            for part in upload.slices(piece):
+                upload.take(part)
+                self._send_chunks(upload)
+        self._send_chunks(upload, is_last=True)
+        return self.commit_artifact_upload(upload.commit)
+
+    def download_artifact(
+        self,
+        meta: JsonObject,
+        id: str,  # noqa: A002 -- the word of the wire
+        version: str | None = None,
+    ) -> bytes:
+        """Return the bytes of an artifact, all of one version."""
+        return b"".join(self.download_artifact_pieces(meta, id, version))
+
+    def download_artifact_pieces(
+        self,
+        meta: JsonObject,
+        id: str,  # noqa: A002 -- the word of the wire
+        version: str | None = None,
+    ) -> Iterator[bytes]:
+        """Yield the bytes of an artifact, all of one version, a chunk at a time."""
+        download = Download(meta, id, version, self._client.chunk_bytes)
+        while not download.is_complete:
+            yield download.advance(self.download_artifact_chunk(download.request()))
+
+    def run_work_unit(
+        self,
+        meta: Mapping[str, JsonValue],
+        close_meta: Mapping[str, JsonValue],
+        mutations: Sequence[Callable[[JsonObject], T]],
+    ) -> tuple[T, ...]:
+        """Run mutations one after another, each with its metadata, and return their results."""
+        metas = work_unit_metas(meta, close_meta, len(mutations))
+        return tuple([mutate(fresh) for mutate, fresh in zip(mutations, metas, strict=True)])
+
+    def upsert(
+        self,
+        meta: Mapping[str, JsonValue],
+        ref: Ref,
+        value: JsonValue,
+        *,
+        base_versions_key: str = "base_versions",
+        conflict_strategy_key: str = "conflict_strategy",
+    ) -> AcceptedResult:
+        """Let `value` be the one active version of `ref`, whatever was there before."""
+        return self.run(
+            lambda client: client.upsert(
+                meta,
+                ref,
+                value,
+                base_versions_key=base_versions_key,
+                conflict_strategy_key=conflict_strategy_key,
+            )
+        )
+
+    def remove(
+        self,
+        meta: Mapping[str, JsonValue],
+        ref: Ref,
+        *,
+        base_versions_key: str = "base_versions",
+        conflict_strategy_key: str = "conflict_strategy",
+    ) -> DeletedResult | None:
+        """Let `ref` be deleted, whatever was there before; None if it was so or never existed."""
+        return self.run(
+            lambda client: client.remove(
+                meta,
+                ref,
+                base_versions_key=base_versions_key,
+                conflict_strategy_key=conflict_strategy_key,
+            )
+        )
+
+    def require_other_thread(self) -> None:
+        """Return unless this is the thread of the façade, as it is in a handler.
+
+        Raises:
+            CalledFromHandlerError: It is.
+        """
+        if self._worker is not None and self._worker.is_current:
+            raise CalledFromHandlerError("a handler must not call the façade")
+
+    def run(self, work: Callable[[StorageClient], Coroutine[Any, Any, T]]) -> T:
+        """Return what the client's coroutine returns that `work` makes.
+
+        For what the façade has no method for, such as several calls at a time.
+
+        Raises:
+            DaemonUnavailable: The façade is closed.
+            CalledFromHandlerError: A handler has called this.
+        """
+        worker = self._worker
+        if worker is None:
+            raise DaemonUnavailable(self.config.endpoint, "the client is closed")
+        self.require_other_thread()
+        return worker.run(lambda: work(self._client))
+
+    def _send_chunks(self, upload: Upload, *, is_last: bool = False) -> None:
+        while (chunk := upload.chunk(is_last=is_last)) is not None:
+            upload.advance(self.upload_artifact_chunk(chunk))
+
+    def _end_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.end()
+
+
+class _Worker:
+    """A thread with an event loop; its tasks are cancelled and awaited as it ends."""
+
+    def __init__(self) -> None:
+        is_running = threading.Event()
+        self._end: Final = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+        async def stay() -> None:
+            self._loop = asyncio.get_running_loop()
+            is_running.set()
+            await self._end.wait()
+
+        # A daemon: who forgets to close a client can still end the program.
+        self._thread: Final = threading.Thread(
+            target=lambda: asyncio.run(stay()), name=THREAD_NAME, daemon=True
+        )
+        self._thread.start()
+        is_running.wait()
+
+    @property
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        assert self._loop is not None  # noqa: S101 -- set before the constructor returned
+        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def end(self) -> None:
+        assert self._loop is not None  # noqa: S101 -- set before the constructor returned
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
