@@ -180,6 +180,10 @@ class SqliteProvider(Provider):
         session further than it was, or is the first in its work unit, waits for the writer.
         """
         store = self._require("read")
+        if plan.unit is None:
+            answer = await self._read(store, plan)
+            if answer is not None:  # always so outside of units; the usual read is done here
+                return answer.outcome if answer.advance is None else await self._kept(store, answer)
         return await self._settled(store, plan, partial(self._read, store))
 
     async def commit(self, commit: Commit) -> CommitOutcome:
@@ -365,6 +369,10 @@ class SqliteProvider(Provider):
             if isinstance(entered, Entered) and entered.is_opened:  # by its bounds, at the baseline
                 met = replace(consistency, minimum_tokens=(), sessions=())
                 plan = replace(plan, consistency=met)
+        return await self._kept(store, answer)
+
+    async def _kept(self, store: Store, answer: Answer[T]) -> T:
+        """Return the outcome of a read when the sessions that it takes further are on disk."""
         if answer.advance is not None:
             with self._admission:
                 await store.writer.hand_over(answer.advance)
