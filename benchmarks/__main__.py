@@ -6,6 +6,7 @@ Everything runs on this machine and stops by itself. Only ratios within one run 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ def main() -> int:
     wanted = set(filter(None, options.only.split(",")))
     report = Report()
     folder = Path(tempfile.mkdtemp(prefix="patchouli-bench-", dir=options.folder))
+    keep_bytecode(folder)
     try:
         run = scenarios.Run(folder, report, sizes=sizes, is_long=options.long)
         for name, scenario in (scenarios.ALL | comparisons.ALL).items():
@@ -40,6 +42,16 @@ def main() -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0 if all(target.is_reached for target in report.targets) else 1
+
+
+def keep_bytecode(folder: Path) -> None:
+    """Let every process of this run find the modules that an earlier one compiled.
+
+    So it is wherever Python may write beside its modules. Where the environment forbids it, each
+    process would compile all of them, which takes longer than a start.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
 
 
 def _commit() -> str:
