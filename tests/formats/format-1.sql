@@ -141,6 +141,7 @@ CREATE TABLE work_unit_entity (
 ) STRICT, WITHOUT ROWID
 ;
 CREATE TABLE work_unit_version (
+    version_row  INTEGER PRIMARY KEY,
     unit_id      INTEGER NOT NULL,
     type         TEXT NOT NULL,
     id           TEXT NOT NULL,
@@ -151,10 +152,10 @@ CREATE TABLE work_unit_version (
     recorded_at  INTEGER NOT NULL CHECK (recorded_at >= 0),
     token        TEXT CHECK (token <> ''),
     value        TEXT CHECK (json_valid(value)),
-    PRIMARY KEY (unit_id, type, id, version),
+    UNIQUE (unit_id, type, id, version),
     FOREIGN KEY (unit_id, type, id) REFERENCES work_unit_entity,
     CHECK ((state = 0) = (value IS NOT NULL))
-) STRICT, WITHOUT ROWID
+) STRICT
 ;
 CREATE UNIQUE INDEX work_unit_names ON work_unit_version (token) WHERE token IS NOT NULL;
 CREATE TRIGGER causal_token_once BEFORE INSERT ON change
@@ -233,5 +234,5 @@ INSERT INTO causal_token VALUES ('token-p2',1,2);
 INSERT INTO session VALUES (2,'{"fields":{"key":"session"},"scope":{"w":"植物"}}',0,11);
 INSERT INTO work_unit VALUES (1,'{"fields":{"key":"open"},"scope":{"w":"1"}}',2,'{"policy":1}','open',1700000000000,9223372036854775807,NULL,11,'token-f1',NULL,NULL);
 INSERT INTO work_unit_entity VALUES (1,'note','staged','["u1"]','{}',0,'token-u1','{}','[]',0,1);
-INSERT INTO work_unit_version VALUES (1,'note','staged','u1',0,0,'[]',1700000060000,'token-u1','{"text":"not yet"}');
+INSERT INTO work_unit_version VALUES (1,1,'note','staged','u1',0,0,'[]',1700000060000,'token-u1','{"text":"not yet"}');
 INSERT INTO idempotency VALUES (1,X'E64091F7365BE3CE8277227D065109A9','{"fields":{"key":"once"},"scope":{"w":"植物"}}','"request"','"result"',9223372036854775807,NULL);

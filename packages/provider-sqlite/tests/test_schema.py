@@ -59,7 +59,7 @@ INSERT INTO work_unit (unit_id, identity, scope_id, policy, state, opened_at, ex
 VALUES (1, 'one', 1, 'p', 'open', 5, 6, 0)
 """
 UNIT_ENTITY = "INSERT INTO work_unit_entity VALUES ({})"
-UNIT_VERSION = "INSERT INTO work_unit_version VALUES ({})"
+UNIT_VERSION = "INSERT INTO work_unit_version VALUES (NULL, {})"
 REFUSED = {
     "a single head without its content": ENTITY.format("1, 'v', NULL, 0, 0, '[]', 1, '1'"),
     "a single head without a version": ENTITY.format("1, NULL, NULL, NULL, NULL, NULL, NULL, NULL"),

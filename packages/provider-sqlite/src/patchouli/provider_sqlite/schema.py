@@ -206,9 +206,10 @@ CREATE TABLE work_unit_entity (
 """
 
 # A staged version, the `ordinal`-th of its entity in the unit. The first version of a mutation has
-# the token of the mutation.
+# the token of the mutation. Rows are appended: sorted into a tree, long ones would split its pages.
 WORK_UNIT_VERSION: Final = """
 CREATE TABLE work_unit_version (
+    version_row  INTEGER PRIMARY KEY,
     unit_id      INTEGER NOT NULL,
     type         TEXT NOT NULL,
     id           TEXT NOT NULL,
@@ -219,10 +220,10 @@ CREATE TABLE work_unit_version (
     recorded_at  INTEGER NOT NULL CHECK (recorded_at >= 0),
     token        TEXT CHECK (token <> ''),
     value        TEXT CHECK (json_valid(value)),
-    PRIMARY KEY (unit_id, type, id, version),
+    UNIQUE (unit_id, type, id, version),
     FOREIGN KEY (unit_id, type, id) REFERENCES work_unit_entity,
     CHECK ((state = 0) = (value IS NOT NULL))
-) STRICT, WITHOUT ROWID
+) STRICT
 """
 WORK_UNIT_NAMES: Final = (
     "CREATE UNIQUE INDEX work_unit_names ON work_unit_version (token) WHERE token IS NOT NULL"

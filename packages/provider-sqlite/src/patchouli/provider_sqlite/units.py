@@ -6,9 +6,9 @@
 
 *Where it lies.* A row of `work_unit` says what every request of the unit must agree on, and the
 baseline: the frontier of the scope as the unit was opened. What the unit has staged lies in two
-tables of its own, one row for each entity and one for each version, clustered by the unit: nothing
-that reads what is published ever meets it, staging writes few pages, and discarding is the removal
-of one range. Idempotency records that it staged carry its number.
+tables of its own, one row for each entity and one for each version, both found by the unit: nothing
+that reads what is published ever meets it, and staging writes few pages. Idempotency records that
+it staged carry its number.
 
 *What it shows.* The staged heads of an entity, else its heads at the baseline (`units_view.py`);
 both are looked up by key, nothing is copied when an entity is read.

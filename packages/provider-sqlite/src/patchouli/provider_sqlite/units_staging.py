@@ -1,8 +1,7 @@
 """A commit in a work unit: staged, and if it closes the unit, published or sealed with it.
 
 All is one `Work`. The usual commit reads once and writes two rows, one for the entity and one for
-the version, in tables that are clustered by the unit. The one that closes a unit without drift is
-published with it and never staged.
+the version. The one that closes a unit without drift is published with it and never staged.
 """
 
 from __future__ import annotations
