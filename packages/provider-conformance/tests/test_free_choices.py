@@ -18,16 +18,11 @@ from patchouli.provider import (
 )
 from patchouli.provider_conformance import (
     MACHINE_SETTINGS,
-    ChangesConformance,
-    EntityConformance,
     ModelProvider,
     ModelStorage,
     OpenProvider,
     ProviderMachine,
-    PublicationConformance,
-    SourceConformance,
-    UnitViewConformance,
-    WaitingConformance,
+    whole_suite,
 )
 
 if TYPE_CHECKING:
@@ -55,8 +50,7 @@ class Peculiar(ModelProvider):
     async def read(self, plan: ReadPlan) -> ReadOutcome:
         outcome = await super().read(plan)
         if isinstance(outcome, Unavailable):
-            at = outcome.frontier
-            return Unavailable(detail="not now", frontier=None if at is None else tens(at))
+            return later(outcome)
         if not isinstance(outcome, Reading):
             return outcome
         return replace(
@@ -81,6 +75,8 @@ class Peculiar(ModelProvider):
 
     async def retrieve(self, plan: RetrievePlan) -> RetrieveOutcome:
         outcome = await super().retrieve(plan)
+        if isinstance(outcome, Unavailable):
+            return later(outcome)
         if not isinstance(outcome, Page):
             return outcome
         return replace(outcome, observation=seen(outcome.observation))
@@ -101,6 +97,11 @@ class Peculiar(ModelProvider):
 
 def tens(cursor: Cursor) -> Cursor:
     return Cursor(cursor * 10)
+
+
+def later(outcome: Unavailable) -> Unavailable:
+    at = outcome.frontier
+    return Unavailable(detail="not now", frontier=None if at is None else tens(at))
 
 
 def seen(observation: Observation) -> Observation:
@@ -130,22 +131,7 @@ class OnPeculiar:
         return lambda clock: Peculiar(storage, clock)
 
 
-class TestChanges(OnPeculiar, ChangesConformance): ...
-
-
-class TestEntities(OnPeculiar, EntityConformance): ...
-
-
-class TestPublication(OnPeculiar, PublicationConformance): ...
-
-
-class TestSources(OnPeculiar, SourceConformance): ...
-
-
-class TestUnitViews(OnPeculiar, UnitViewConformance): ...
-
-
-class TestWaiting(OnPeculiar, WaitingConformance): ...
+globals().update(whole_suite(OnPeculiar))
 
 
 class PeculiarMachine(ProviderMachine):

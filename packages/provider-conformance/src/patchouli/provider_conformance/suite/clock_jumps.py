@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from patchouli.provider import (
+    CausalToken,
     Consistency,
     IdentityTaken,
     Order,
@@ -198,17 +199,29 @@ class ClockConformance(ProviderSuite):
         assert await provider.commit(create(B, "b1", staging=CLOSING)) == OVERDUE
 
     @pytest.mark.requires("work_units")
-    async def test_what_an_overdue_unit_had_staged_is_free_before_any_sweep(
+    async def test_what_an_overdue_unit_had_staged_is_gone_before_any_sweep(
         self, provider: Provider, clock: ManualClock
     ) -> None:
         await staged(provider, create(A, "a1", staging=IN_UNIT))
 
         clock.now_unix_ms = UNIT.expires_at_unix_ms
 
-        await committed(provider, create(A, "a1"))  # the same version id and causal token
+        await committed(provider, create(A, "a1", causal_token=CausalToken("another")))
         assert await head_ids(provider, A) == ["a1"]
         late = replace(UNIT, now_unix_ms=clock.now_unix_ms)
         assert await provider.read(read(A, unit=late)) == OVERDUE
+
+    @pytest.mark.requires("work_units")
+    async def test_a_caller_whose_clock_is_late_does_not_publish_an_overdue_unit(
+        self, provider: Provider, clock: ManualClock
+    ) -> None:
+        await staged(provider, create(A, "a1", staging=IN_UNIT))
+
+        clock.now_unix_ms = UNIT.expires_at_unix_ms
+
+        assert UNIT.now_unix_ms < clock.now_unix_ms
+        assert await provider.commit(create(B, "b1", staging=CLOSING)) == OVERDUE
+        assert await head_ids(provider, A) == []
 
     @pytest.mark.requires("work_units")
     async def test_an_overdue_sealed_unit_is_not_reported_at_the_next_start(

@@ -73,7 +73,7 @@ class DriftConformance(ProviderSuite):
         assert not first.superseded & {"a2", "a9"}
         assert (first.conflict_policy_json, second.conflict_policy_json) == ('"a"', '"b"')
         assert not first.is_closing
-        assert await kinds(provider, 4) == []
+        assert len(await kinds(provider)) == 4  # nothing of the unit is published
 
     async def test_a_drifted_closing_entity_is_named_last(self, provider: Provider) -> None:
         await committed(provider, create(A, "a1"))
