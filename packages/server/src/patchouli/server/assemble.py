@@ -149,8 +149,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 def _configuration(settings: Settings) -> tuple[LoadedPolicy, LoadedProviders]:
     """Return the configuration: of the named files, else of the home, which is made if need be."""
-    if not {"config", "providers"} & settings.sources.keys():
-        return create_home(settings.home)
+    home = settings.home
+    # Compared by place: a client that starts a daemon names the files of the home one by one.
+    if (settings.config, settings.providers) == (home / "config.json", home / "providers.json"):
+        return create_home(home)
     policy = load_policy(settings.config)
     return policy, load_providers(settings.providers, policy.policy)
 
