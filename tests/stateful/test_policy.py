@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from patchouli.backend import Engine, EngineError, VersionView, load_policy
 from patchouli.protocol import (
     CreateData,
@@ -486,9 +492,11 @@ class PolicyOnDiskMachine(PolicyMachine):
     is_on_disk = True
 
 
-TestPolicy = pytest.mark.timeout(600)(pytest.mark.slow(PolicyMachine.TestCase))
-TestPolicy.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
-TestPolicyOnDisk = pytest.mark.timeout(600)(pytest.mark.slow(PolicyOnDiskMachine.TestCase))
-TestPolicyOnDisk.settings = settings(
-    max_examples=max(1, EXAMPLES // 4), stateful_step_count=40, deadline=None
-)
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # to shrink a failure takes minutes
+@pytest.mark.parametrize("machine", [PolicyMachine, PolicyOnDiskMachine])
+def test_the_engine_does_what_the_policy_says(machine: type[PolicyMachine]) -> None:
+    number = max(1, EXAMPLES // 4) if machine.is_on_disk else EXAMPLES
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=number, stateful_step_count=40, deadline=None)
+    )
