@@ -9,6 +9,7 @@ from patchouli.provider_conformance import (
     CancellationConformance,
     CausalConformance,
     ChangesConformance,
+    ClockConformance,
     CompactionConformance,
     DeadlineConformance,
     DivergenceConformance,
@@ -19,6 +20,7 @@ from patchouli.provider_conformance import (
     IdempotencyConformance,
     IntegrityConformance,
     LifecycleConformance,
+    LinearizableConformance,
     OrderConformance,
     PointerConformance,
     ProviderSuite,
@@ -33,6 +35,7 @@ from patchouli.provider_conformance import (
     TextConformance,
     UnitCausalConformance,
     UnitIdempotencyConformance,
+    UnitOpeningConformance,
     UnitSessionConformance,
     UnitStateConformance,
     UnitViewConformance,
@@ -70,6 +73,9 @@ class TestCausality(OnSqlite, CausalConformance): ...
 class TestChanges(OnSqlite, ChangesConformance): ...
 
 
+class TestClocks(OnSqlite, ClockConformance): ...
+
+
 class TestCompaction(OnSqlite, CompactionConformance): ...
 
 
@@ -95,6 +101,9 @@ class TestIntegrity(OnSqlite, IntegrityConformance): ...
 
 
 class TestLifecycle(OnSqlite, LifecycleConformance): ...
+
+
+class TestLinearizability(OnSqlite, LinearizableConformance): ...
 
 
 class TestOrder(OnSqlite, OrderConformance): ...
@@ -137,6 +146,9 @@ class TestUnitCausality(OnSqlite, UnitCausalConformance): ...
 
 
 class TestUnitIdempotency(OnSqlite, UnitIdempotencyConformance): ...
+
+
+class TestUnitOpening(OnSqlite, UnitOpeningConformance): ...
 
 
 class TestUnitSessions(OnSqlite, UnitSessionConformance): ...

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from patchouli.provider import Provider
+from patchouli.provider import CompactionPlan, Provider, UnsupportedError
 
 METHODS = {
     "capabilities",
@@ -13,6 +13,7 @@ METHODS = {
     "publish",
     "read",
     "read_changes",
+    "read_references",
     "retrieve",
     "shutdown",
     "wait_for_changes",
@@ -32,3 +33,13 @@ def test_an_adapter_with_every_method_can_be_made() -> None:
     complete = type("Complete", (Provider,), dict.fromkeys(METHODS, lambda: None))
 
     assert isinstance(complete(), Provider)
+
+
+async def test_an_adapter_need_not_compact() -> None:
+    members = dict.fromkeys(METHODS, lambda: None) | {"kind": "complete"}
+    complete = type("Complete", (Provider,), members)
+
+    with pytest.raises(UnsupportedError) as refused:
+        await complete().compact(CompactionPlan(limit=1))
+
+    assert (refused.value.provider, refused.value.operation) == ("complete", "compact")
