@@ -6,7 +6,8 @@ that lags behind as far as the sessions of its readers allow.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import asyncio
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -113,35 +114,51 @@ class ForgottenRecords(Between):
 
 
 class TornPublications(Between):
-    """The first entity of a unit is shown as it was until others were read a few times."""
+    """A unit is published in two steps: its first entity after readers saw all the others.
+
+    The close is answered when all of it is there, so every entity by itself looks right.
+    """
 
     def __init__(self, store: Provider) -> None:
         super().__init__(store)
         self._before: Final[dict[EntityKey, Reading]] = {}
-        self._late: Final[dict[EntityKey, int]] = {}
+        self._late: Final[dict[EntityKey, asyncio.Event]] = {}
+        self._early: Final[dict[EntityKey, EntityKey]] = {}  # to the one that its unit holds back
 
     async def read(self, plan: ReadPlan) -> ReadOutcome:
         """Read, or show what was before the publication."""
         outcome = await self._store.read(plan)
         if not is_plain(plan) or not isinstance(outcome, Reading):
             return outcome
-        if self._late.get(plan.key, 0) > 0 and plan.key in self._before:
-            self._late[plan.key] -= 1
+        if plan.key in self._late:
+            if plan.key not in self._early.values():
+                self._late[plan.key].set()
             return self._before[plan.key]
+        self._early.pop(plan.key, None)
         self._before[plan.key] = outcome
         return outcome
 
     async def commit(self, commit: Commit) -> CommitOutcome:
-        """Commit, and hide a part of what a unit published for a while."""
-        return self._hiding(await self._store.commit(commit))
+        """Commit, and hold back a part of what a unit published."""
+        return await self._torn(await self._store.commit(commit))
 
     async def publish(self, publish: Publish) -> PublishOutcome:
-        """Publish, and hide a part of it for a while."""
-        return self._hiding(await self._store.publish(publish))
+        """Publish, and hold back a part of it."""
+        return await self._torn(await self._store.publish(publish))
 
-    def _hiding(self, outcome: Any) -> Any:
-        if isinstance(outcome, Published) and len(outcome.entities) > 1:
-            self._late[outcome.entities[0].key] = 2
+    async def _torn(self, outcome: Any) -> Any:
+        if not isinstance(outcome, Published) or len(outcome.entities) < 2:
+            return outcome
+        first, *others = (entity.key for entity in outcome.entities)
+        if first not in self._before:
+            return outcome
+        self._late[first] = asyncio.Event()
+        self._early.update(dict.fromkeys(others, first))
+        with suppress(TimeoutError):  # nobody reads any more
+            await asyncio.wait_for(self._late[first].wait(), 1)
+        del self._late[first]
+        for other in others:
+            self._early.pop(other, None)
         return outcome
 
 
