@@ -1,0 +1,191 @@
+"""Events: the lists of listeners, and the five ways to run them.
+
+Each dispatch works on the list as it was when the dispatch began. Listeners run in the context of
+the caller, so that context variables reach them. What a listener leaves running is known to the
+scope of the listener, which ends or awaits it when it stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any, Protocol
+
+from patchouli.harness.errors import Aborted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from patchouli.harness.plugin import Listener, Logger
+
+
+class Owner(Protocol):
+    """The run that a listener belongs to."""
+
+    @property
+    def logger(self) -> Logger:
+        """Where failures are logged that reach nobody."""
+        ...
+
+    def own_handler(self, coro: Coroutine[Any, Any, None], name: str) -> None:
+        """Run what a notified listener left, until it ends or the run stops."""
+        ...
+
+    async def handle(self, result: Awaitable[Any]) -> Any:  # Any: events say what is returned
+        """Await what a listener left; the run does not stop while it lasts."""
+        ...
+
+
+class Registered:
+    """A listener in a list."""
+
+    __slots__ = ("event", "listener", "owner")
+
+    def __init__(self, owner: Owner, event: str, listener: Listener) -> None:
+        self.owner = owner
+        self.event = event
+        self.listener = listener
+
+
+class Dispatcher:
+    """All listeners of one kernel, by event."""
+
+    __slots__ = ("_lists",)
+
+    def __init__(self) -> None:
+        # Tuples are replaced, never changed: a dispatch keeps the one that it began with.
+        self._lists: dict[str, tuple[Registered, ...]] = {}
+
+    def add(self, registered: Registered, *, prepend: bool) -> None:
+        """Have a listener called by every dispatch that begins from now on."""
+        present = self._lists.get(registered.event, ())
+        both = (registered, *present) if prepend else (*present, registered)
+        self._lists[registered.event] = both
+
+    def remove(self, registered: Registered) -> None:
+        """Have no dispatch that begins from now on call a listener."""
+        rest = tuple(one for one in self._lists[registered.event] if one is not registered)
+        if rest:
+            self._lists[registered.event] = rest
+        else:
+            del self._lists[registered.event]
+
+    def listeners(self, event: str) -> tuple[Registered, ...]:
+        """Return the listeners of `event` as they are now, outermost first."""
+        return self._lists.get(event, ())
+
+    def notify(self, event: str, *args: object) -> None:
+        """Call all; contain what they raise."""
+        for one in self.listeners(event):
+            try:
+                result = one.listener(*args)
+            except (Exception, asyncio.CancelledError) as error:
+                _log(one, error)
+            else:
+                _let_run(one, result)
+
+    def announce(self, event: str, *args: object) -> None:
+        """Call all until one raises."""
+        for one in self.listeners(event):
+            _let_run(one, one.listener(*args))
+
+    async def gather(self, event: str, *args: object) -> None:
+        """Call all, await all, then raise the first failure."""
+        started = [_started(one, args) for one in self.listeners(event)]
+        tasks = {one for one in started if isinstance(one, asyncio.Task)}
+        while not all(task.done() for task in tasks):
+            try:
+                await asyncio.wait(tasks)
+            except asyncio.CancelledError:
+                for task in tasks:
+                    task.cancel()
+                await _ended(tasks)
+                raise
+        for failure in [_failure(one) for one in started]:
+            if isinstance(failure, asyncio.CancelledError):
+                # The caller was not cancelled, and must not look as if it were.
+                raise Aborted(f"a listener of {event} was cancelled") from failure
+            if failure is not None:
+                raise failure
+
+    async def serial(self, event: str, *args: object) -> Any:  # Any: as in Owner.handle
+        """Await one after another until one returns something."""
+        for one in self.listeners(event):
+            result = one.listener(*args)
+            if inspect.isawaitable(result):
+                result = await one.owner.handle(result)
+            if result is not None and result is not False:
+                return result
+        return None
+
+    async def chain(self, event: str, *args: object, default: Callable[[], Any]) -> Any:
+        """Nest all around `default`."""
+        listeners = self.listeners(event)
+
+        async def run_from(position: int) -> Any:
+            if position == len(listeners):
+                result = default()
+                return await result if inspect.isawaitable(result) else result
+            one = listeners[position]
+            result = one.listener(*args, _once(lambda: run_from(position + 1)))
+            return await one.owner.handle(result) if inspect.isawaitable(result) else result
+
+        return await run_from(0)
+
+
+def _let_run(one: Registered, result: object) -> None:
+    if inspect.isawaitable(result):
+        one.owner.own_handler(_contained(one, result), f"{one.event} listener")
+
+
+async def _contained(one: Registered, result: Awaitable[object]) -> None:
+    try:
+        await result
+    except Exception as error:
+        _log(one, error)
+
+
+def _log(one: Registered, error: BaseException) -> None:
+    one.owner.logger.error("a listener of %s failed: %s", one.event, error, exc_info=error)
+
+
+def _started(one: Registered, args: tuple[object, ...]) -> asyncio.Task[Any] | BaseException | None:
+    try:
+        result = one.listener(*args)
+    except (Exception, asyncio.CancelledError) as error:
+        return error
+    if not inspect.isawaitable(result):
+        return None
+    return asyncio.create_task(one.owner.handle(result), name=f"{one.event} listener")
+
+
+async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
+    """Return when all tasks have ended, however often the caller is cancelled meanwhile."""
+    while pending := {task for task in tasks if not task.done()}:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError:
+            continue  # one cancellation is on its way already
+    for task in tasks:
+        _failure(task)
+
+
+def _failure(started: asyncio.Task[Any] | BaseException | None) -> BaseException | None:
+    if not isinstance(started, asyncio.Task):
+        return started
+    if started.cancelled():
+        return asyncio.CancelledError()
+    return started.exception()
+
+
+def _once(run: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    called = False
+
+    def run_next() -> Awaitable[Any]:
+        nonlocal called
+        if called:
+            raise RuntimeError("next() was called twice")
+        called = True
+        return run()
+
+    return run_next
