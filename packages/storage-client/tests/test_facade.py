@@ -1,0 +1,304 @@
+"""The client without `async`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from patchouli.server.testing import META, DaemonProcess, beginning, memo, params, ref
+from patchouli.storage_client import (
+    CalledFromHandlerError,
+    ClientConfig,
+    DaemonUnavailable,
+    PatchouliRpcError,
+    StartupTimeoutError,
+    StorageClient,
+    SyncStorageClient,
+)
+from patchouli.storage_client.facade import THREAD_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WAIT_SECONDS = 10.0
+
+
+@pytest.fixture
+def facade(config: ClientConfig) -> Iterator[SyncStorageClient]:
+    with SyncStorageClient(config) as facade:
+        yield facade
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == THREAD_NAME]
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_the_facade_has_every_method() -> None:
+    assert public(StorageClient) - {"chunk_bytes"} <= public(SyncStorageClient)
+
+
+@pytest.mark.checklist("MS-92")
+def test_no_thread_is_left(config: ClientConfig) -> None:
+    facade = SyncStorageClient(config)
+    assert threads() == []
+
+    with facade:
+        assert threads() == [THREAD_NAME]
+        assert facade.state == "ready"
+        assert facade.server is not None
+        assert facade.server.node_id == "local"
+    assert threads() == []
+    assert (facade.state, facade.server) == ("closed", None)
+    facade.close()
+    facade.start()
+    facade.start()
+    assert threads() == [THREAD_NAME]
+    facade.close()
+    assert threads() == []
+
+
+@pytest.mark.checklist("MS-92")
+def test_a_start_that_fails_leaves_no_thread(folder: Path) -> None:
+    facade = SyncStorageClient(ClientConfig(endpoint=str(folder / "nobody"), auto_start=False))
+
+    with pytest.raises(DaemonUnavailable):
+        facade.start()
+    with pytest.raises(DaemonUnavailable):
+        facade.status()
+
+    assert threads() == []
+
+
+@pytest.mark.checklist("MS-92")
+def test_queries_pages_and_entities(facade: SyncStorageClient, name: str) -> None:
+    ids = [f"{name}-{number}" for number in range(5)]
+    for one in ids:
+        facade.create(params(memo(one)))
+    instruction = {"ids": ids, "order": "id_asc"}
+
+    pages = facade.query_pages(META, instruction, types=["memo"], limit=2)
+    assert isinstance(pages, Iterator)
+    found = [[hit["variants"][0]["ref"]["id"] for hit in page["data"]["hits"]] for page in pages]
+
+    assert found == [ids[:2], ids[2:4], ids[4:]]
+    assert len(facade.query(META, instruction, limit=3)["data"]["hits"]) == 3
+    assert len(facade.retrieve_by_ids(META, ids[:1])["data"]["hits"]) == 1
+    assert facade.read(params(ref(ids[0])))["data"]["state"] == "active"
+
+
+@pytest.mark.checklist("MS-92")
+def test_control_upserts_and_removals(facade: SyncStorageClient, name: str) -> None:
+    assert facade.status()["data"]["ready"] is True
+    assert facade.checkpoint()["data"]["completed"] is True
+    assert facade.compact(limit=1, with_due=True)["data"]["is_more_due"] is False
+
+    first = facade.upsert(META, {"type": "memo", "id": name}, 1)["data"]["entity"]
+    facade.update(
+        params(
+            {"ref": first["ref"], "value": 2},
+            base_versions=[first["version"]],
+        )
+    )
+    removed = facade.remove(META, {"type": "memo", "id": name})
+
+    assert removed is not None
+    assert facade.remove(META, {"type": "memo", "id": name}) is None
+
+
+@pytest.mark.checklist("MS-92")
+def test_artifacts_go_up_from_bytes_and_from_pieces(facade: SyncStorageClient, name: str) -> None:
+    content = os.urandom(600_000)
+
+    facade.upload_artifact(params(beginning(id=f"{name}-1")), content)
+    facade.upload_artifact(
+        params(beginning(id=f"{name}-2")),
+        (content[start : start + 7000] for start in range(0, len(content), 7000)),
+    )
+
+    for number in (1, 2):
+        assert facade.download_artifact(META, f"{name}-{number}") == content
+    assert b"".join(facade.download_artifact_pieces(META, f"{name}-1")) == content
+
+
+@pytest.mark.checklist("MS-92")
+def test_a_work_unit_runs_in_the_thread_of_the_caller(facade: SyncStorageClient, name: str) -> None:
+    ran: list[bool] = []
+
+    def mutate(meta: dict[str, Any]) -> str:
+        ran.append("transaction_state" in meta)
+        assert threading.current_thread() is threading.main_thread()
+        return f"{name}-{len(ran)}"
+
+    results = facade.run_work_unit(
+        {"transaction_id": name}, {"transaction_state": "commit"}, [mutate, mutate]
+    )
+
+    assert results == (f"{name}-1", f"{name}-2")
+    assert ran == [False, True]
+
+
+@pytest.mark.checklist("MS-92")
+def test_errors_are_those_of_the_client(facade: SyncStorageClient, name: str) -> None:
+    with pytest.raises(PatchouliRpcError) as caught:
+        facade.read(params(ref(name)))
+
+    assert (caught.value.method, caught.value.reason) == ("patchouli.entity.read@1", "NOT_FOUND")
+
+
+@pytest.mark.checklist("MS-92")
+def test_handlers_run_in_the_thread_and_must_not_call(facade: SyncStorageClient, name: str) -> None:
+    told: queue.Queue[object] = queue.Queue()
+
+    def handle(event: Any) -> None:
+        told.put(event["data"]["change"]["ref"]["id"])
+        told.put(threading.current_thread().name)
+        for call in (
+            facade.status,
+            facade.close,
+            facade.start,
+            subscription.unsubscribe,
+            subscription.wait_closed,
+        ):
+            try:
+                call()
+            except CalledFromHandlerError as error:
+                told.put(type(error))
+
+    subscription = facade.subscribe(params({"filter": {"ids": [name]}}), handle)
+    facade.create(params(memo(name)))
+
+    assert told.get(timeout=WAIT_SECONDS) == name
+    assert told.get(timeout=WAIT_SECONDS) == THREAD_NAME
+    for _ in range(5):
+        assert told.get(timeout=WAIT_SECONDS) is CalledFromHandlerError
+    assert subscription.close is None
+    assert subscription.data["subscription_id"] == subscription.subscription_id
+    with pytest.raises(TimeoutError):
+        subscription.wait_closed(0.01)
+    subscription.unsubscribe()
+    subscription.unsubscribe()
+    assert subscription.wait_closed().kind == "unsubscribed"
+
+
+@pytest.mark.checklist("MS-92")
+def test_a_subscription_settles_when_the_facade_is_closed(config: ClientConfig) -> None:
+    with SyncStorageClient(config) as facade:
+        subscription = facade.subscribe(params({}), lambda _: None)
+        other = facade.subscribe(params({}), lambda _: None)
+        facade.unsubscribe(params({"subscription_id": other.subscription_id}))
+
+    assert subscription.wait_closed().kind == "client-closed"
+    assert other.wait_closed().kind == "unsubscribed"
+    subscription.unsubscribe()
+    assert subscription.close is not None
+
+
+def test_an_asynchronous_handler_runs_too(facade: SyncStorageClient, name: str) -> None:
+    told: queue.Queue[str] = queue.Queue()
+
+    async def handle(_: object) -> None:
+        await asyncio.sleep(0)
+        told.put("done")
+
+    facade.subscribe(params({"filter": {"ids": [name]}}), handle)
+    facade.create(params(memo(name)))
+
+    assert told.get(timeout=WAIT_SECONDS) == "done"
+
+
+def test_a_daemon_that_is_killed_fails_the_next_call(daemon: DaemonProcess) -> None:
+    with SyncStorageClient(ClientConfig(endpoint=str(daemon.endpoint), auto_start=False)) as facade:
+        subscription = facade.subscribe(params({}), lambda _: None)
+        daemon.kill()
+        assert subscription.wait_closed().kind == "connection-lost"
+        assert facade.state == "lost"
+        with pytest.raises(DaemonUnavailable):
+            facade.status()
+        daemon.start()
+        facade.start()
+        assert facade.status()["data"]["generation"] == 2
+
+
+@pytest.mark.checklist("MS-92")
+def test_an_interrupted_call_is_forgotten_alone(facade: SyncStorageClient, name: str) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    entered = threading.Event()
+
+    async def never(_: StorageClient) -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    ended = threading.Event()
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def kill() -> None:
+        entered.wait(WAIT_SECONDS)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        with pytest.raises(Interrupted):
+            facade.run(never)
+    finally:
+        killer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+    assert ended.wait(WAIT_SECONDS)
+    facade.create(params(memo(name)))
+    assert facade.state == "ready"
+
+
+def test_threads_share_a_facade(facade: SyncStorageClient, name: str) -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for step in range(10):
+                facade.create(params(memo(f"{name}-{number}-{step}")))
+        except BaseException as error:  # shown below
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+    assert failures == []
+    ids = [f"{name}-{number}-9" for number in range(4)]
+    assert len(facade.retrieve_by_ids(META, ids)["data"]["hits"]) == 4
+
+
+def test_a_facade_that_never_gets_an_answer_gives_up(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "mute"))
+        listening.listen()
+        facade = SyncStorageClient(
+            ClientConfig(endpoint=str(folder / "mute"), startup_timeout_ms=30)
+        )
+        with pytest.raises(StartupTimeoutError):
+            facade.start()
+
+    assert threads() == []
