@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import apsw
 import pytest
 from patchouli.provider import (
+    Commit,
     Committed,
     Cursor,
     DeadlineExceededError,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
     from pathlib import Path
 
-    from patchouli.provider import Commit
     from patchouli.provider_sqlite.commits import Result
     from patchouli.provider_sqlite.connection import Connection
 
@@ -55,7 +55,8 @@ class Told:
         self.wakeups = Wakeups()
 
     def __call__(self, group: Sequence[Handed], results: Sequence[Result]) -> None:
-        self.groups.append([handed.commit.accepted for handed in group])
+        works = [handed.work for handed in group]
+        self.groups.append([work.accepted for work in works if isinstance(work, Commit)])
         self.wakeups.answer(group, results)
 
 
