@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patchouli.protocol import (
     CREATE,
+    DELETE,
     HANDSHAKE,
     READ,
     RETRIEVE,
@@ -50,6 +51,8 @@ class Stage:
         self.errors: list[Exception | None] = []
         self.work = Work()
         self.bulk = b"x"
+        self.handed_over = 0
+        self.hands_over = True
         self.trouble: Exception = ZeroDivisionError("secret words of a library")
         self.dispatcher = Dispatcher(
             {
@@ -59,6 +62,8 @@ class Stage:
                 CREATE: Operation(call=self.gated("create")),
                 UPDATE: Operation(call=self.gated("update"), is_immediate=True),
                 RETRIEVE: Operation(call=self.gated("retrieve"), is_overtakable=True),
+                # In the place of a create: what may be under way several times.
+                DELETE: Operation(call=self.counted, count_begun=lambda: self.handed_over),
                 SHUTDOWN: Operation(call=self.broken),
             },
             clock=SystemClock(),
@@ -88,6 +93,16 @@ class Stage:
             return data_json({"did": name})
 
         return call
+
+    async def counted(self, _: Session, asked: Any, __: int | None) -> bytes:
+        name = f"run{len(self.begun) + 1}"
+        self.begun.append(name)
+        if asked.data.ref.id == "refused":
+            return data_json({"did": f"{name} at once"})
+        self.handed_over += self.hands_over
+        await self.gates.setdefault(name, asyncio.Event()).wait()
+        self.ended.append(name)
+        return data_json({"did": name})
 
     async def broken(self, _: Session, __: Any, ___: int | None) -> bytes:
         raise self.trouble
@@ -153,6 +168,88 @@ async def test_mutations_run_one_after_the_other_and_are_answered_in_order(folde
         stage.open("create1", "create2", "create3")
 
         assert [did(await peer.response()) for _ in range(3)] == ["create1", "create2", "create3"]
+
+
+@pytest.mark.clause("transport.order")
+async def test_a_run_is_under_way_together_and_answered_in_order(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        for name in ("a", "refused", "b", "c"):
+            peer.send(DELETE, params(ref(name), base_versions=["v"]))
+        await until(lambda: len(stage.begun) == 4)
+
+        stage.open("run4", "run3")
+        await until(lambda: sorted(stage.ended) == ["run3", "run4"])
+        stage.open("run1")
+
+        answers = [did(await peer.response()) for _ in range(4)]
+        assert answers == ["run1", "run2 at once", "run3", "run4"]
+
+
+@pytest.mark.clause("transport.order")
+async def test_what_is_behind_a_run_waits_for_all_of_it(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        for name in ("a", "b"):
+            peer.send(DELETE, params(ref(name), base_versions=["v"]))
+        peer.send(READ, params(ref("a")))
+        peer.send_bytes(b"rubbish\n")
+        peer.send(DELETE, params(ref("c"), base_versions=["v"]))
+        await until(lambda: len(stage.begun) == 2)
+        stage.open("run2")
+        await until(lambda: stage.ended == ["run2"])
+        assert stage.begun == ["run1", "run2"]
+
+        stage.open("run1", "run4")
+
+        answers = [await peer.response() for _ in range(5)]
+        assert [answer["id"] for answer in answers] == [2, 3, 4, None, 5]
+        assert stage.begun == ["run1", "run2", "read", "run4"]
+
+
+@pytest.mark.clause("transport.order")
+async def test_one_that_was_not_handed_over_holds_up_its_run(folder: Path) -> None:
+    async with acting(folder) as (stage, peer):
+        stage.hands_over = False
+        for name in ("a", "b"):
+            peer.send(DELETE, params(ref(name), base_versions=["v"]))
+        await until(lambda: len(stage.begun) == 1)
+        peer.send(STATUS, params({}))
+        stage.open("run1")
+        await until(lambda: len(stage.begun) == 2)
+        stage.open("run2")
+
+        answers = [did(await peer.response()) for _ in range(3)]
+        assert answers == ["run1", "run2", "status"]
+
+
+async def test_a_run_is_no_longer_than_what_may_be_in_flight(folder: Path) -> None:
+    async with acting(folder, max_in_flight=3) as (stage, peer):
+        for name in "abcdef":
+            peer.send(DELETE, params(ref(name), base_versions=["v"]))
+        await until(lambda: len(stage.begun) == 3)
+        for number in range(1, 7):
+            await until(lambda n=number: len(stage.begun) >= min(6, n + 2))
+            assert len(stage.begun) <= number + 2
+            stage.open(f"run{number}")
+
+        answers = [did(await peer.response()) for _ in range(6)]
+        assert answers == [f"run{number}" for number in range(1, 7)]
+
+
+async def test_a_run_whose_peer_is_gone_ends_and_what_is_behind_it_is_not_begun(
+    folder: Path,
+) -> None:
+    async with acting(folder) as (stage, peer):
+        for name in ("a", "b"):
+            peer.send(DELETE, params(ref(name), base_versions=["v"]))
+        peer.send(READ, params(ref("a")))
+        await until(lambda: len(stage.begun) == 2)
+        stage.connections[0].abort()
+        await asyncio.wait_for(stage.lost.wait(), 5)
+        stage.open("run1", "run2")
+        await stage.work.drain()
+
+        assert stage.ended == ["run1", "run2"]
+        assert stage.begun == ["run1", "run2"]
 
 
 @pytest.mark.clause("transport.order")

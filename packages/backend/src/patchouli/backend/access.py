@@ -44,6 +44,7 @@ class Access:
         self._waits: set[asyncio.Task[None]] = set()
         self._next_turn = 0.0
         self._may_wait = True
+        self.creates_begun = 0  # that were handed to the provider and do not close a unit
 
     async def read(self, plan: ReadPlan) -> ReadOutcome:
         """Return what `plan` asks for, or why it cannot be observed.
@@ -73,6 +74,8 @@ class Access:
         Raises:
             DeadlineExceededError: It was too late, and nothing was kept.
         """
+        if not commit.expected_heads and (commit.staging is None or not commit.staging.close):
+            self.creates_begun += 1
         try:
             return await self._provider.commit(commit)
         except DeadlineExceededError as error:

@@ -326,6 +326,16 @@ class Engine:
                 capabilities=["compaction"],
             ) from error
 
+    @property
+    def creates_begun(self) -> int:
+        """How many creates have been handed to the provider, which accepts them in that order.
+
+        One that counts before its first wait has nothing more to decide: the next create may be
+        begun, and its own position among the changes stays. A create that closes a work unit does
+        not count.
+        """
+        return self._access.creates_begun
+
     def stop_waiting(self) -> None:
         """Refuse what waits for a state that it must observe, and let nothing wait from now on.
 

@@ -5,6 +5,10 @@ are answered in it. An overtakable one (retrieve, download) begins in its turn a
 effects of all before it; then the next ones go on without waiting for it. An answer that belongs to
 a line and to no request stands where its line stood.
 
+Creates that follow each other directly are begun while the ones before still wait for the disk, so
+that they share its sync (*run*). Each must have been handed over for good before the next one is
+begun; whatever else comes behind them waits for all of them. Their answers keep their order.
+
 A request that seldom has to wait is driven right here and costs no task, unless it waits after all
 and goes on as one (`Rest`); the others are tasks from the beginning. The answers of one read from
 the socket leave in one write.
@@ -26,21 +30,31 @@ import asyncio
 import select
 import sys
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from patchouli.protocol import LineDecoder
 from patchouli.server.work import Rest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from patchouli.protocol import FrameEvent
-    from patchouli.server.dispatch import Dispatcher
+    from patchouli.server.dispatch import Begun, Dispatcher
     from patchouli.server.session import Session
     from patchouli.server.settings import Limits
     from patchouli.server.work import Work
 
 _COALESCED_BYTES: Final = 262_144  # of answers held back for one write
+
+
+class _Member:
+    """A create of a run; its answer waits for those of the members before it."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self) -> None:
+        self.answer: bytes | None = None
 
 
 class Connection(asyncio.Protocol):
@@ -53,6 +67,7 @@ class Connection(asyncio.Protocol):
         "_dispatcher",
         "_flushed_bytes",
         "_frames",
+        "_held",
         "_is_batching",
         "_is_ending",
         "_is_pump_due",
@@ -63,6 +78,8 @@ class Connection(asyncio.Protocol):
         "_on_lost",
         "_overtakable",
         "_room",
+        "_run",
+        "_run_may_grow",
         "_sent_bytes",
         "_serial",
         "_stalled_since",
@@ -93,6 +110,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._serial: asyncio.Task[Any] | None = None
         self._overtakable: Final[set[asyncio.Task[Any]]] = set()
+        self._run: Final[deque[_Member]] = deque()
+        self._run_may_grow = True
+        self._held: Begun | None = None  # waits for the end of the run
         self._batch: list[bytes] = []
         self._batch_bytes = 0
         self._is_batching = False
@@ -142,6 +162,9 @@ class Connection(asyncio.Protocol):
         """Drop what nobody can be told any more; what was begun and changes something goes on."""
         self._transport = None
         self._frames.clear()
+        if isinstance(self._held, tuple):
+            self._held[0].close()
+        self._held = None
         self._batch.clear()
         if self._room is not None:
             self._room.set()
@@ -236,6 +259,9 @@ class Connection(asyncio.Protocol):
                 frames
                 and room
                 and self._serial is None
+                and self._held is None
+                and self._run_may_grow
+                and len(self._run) < self._limits.max_in_flight
                 and len(overtakable) < overtaken
                 and not self._is_outbox_full()
             ):
@@ -246,16 +272,27 @@ class Connection(asyncio.Protocol):
             self._flush()
         if frames and not room:
             self._pump_soon()  # others have their turn between two portions
-        is_busy = frames or overtakable or self._serial is not None or self._room is not None
+        is_busy = (
+            frames or overtakable or self._run or self._serial is not None or self._room is not None
+        )
         if is_busy or self._is_ending or not self._is_reading:
             self._regulate()  # else it reads already, and may
 
     def _begin(self, frame: FrameEvent) -> None:
         begun = self._dispatcher.begin(self.session, frame)
+        if self._run and (isinstance(begun, bytes) or begun[1].count_begun is None):
+            self._held = begun
+        else:
+            self._start(begun)
+
+    def _start(self, begun: Begun) -> None:
         if isinstance(begun, bytes):
             self.send(begun)
             return
         answer, operation = begun
+        if operation.count_begun is not None:
+            self._start_member(answer, operation.count_begun)
+            return
         if operation.is_immediate:
             try:
                 waited = answer.send(None)
@@ -272,6 +309,37 @@ class Connection(asyncio.Protocol):
             self._serial = task
             self._is_serial_read = operation.is_immediate
             task.add_done_callback(self._end_serial)
+
+    def _start_member(
+        self, answer: Coroutine[Any, Any, bytes], count_begun: Callable[[], int]
+    ) -> None:
+        member = _Member()
+        self._run.append(member)
+        before = count_begun()
+        try:
+            waited = answer.send(None)
+        except StopIteration as ended:
+            self._finish_member(member, ended.value)
+            return
+        self._run_may_grow = count_begun() > before
+        task = self._work.begin(Rest(answer, waited, partial(self._finish_member, member)))
+        task.add_done_callback(partial(self._end_member, member))
+
+    def _finish_member(self, member: _Member, answer: bytes) -> None:
+        member.answer = answer
+        while self._run and (ready := self._run[0].answer) is not None:
+            self._run.popleft()
+            self.send(ready)
+
+    def _end_member(self, member: _Member, _: asyncio.Task[Any]) -> None:
+        if member.answer is None:  # it was cut off
+            self._finish_member(member, b"")
+        if not self._run:
+            self._run_may_grow = True
+            if self._held is not None:
+                held, self._held = self._held, None
+                self._start(held)
+        self._pump_soon()
 
     async def _finish(self, answer: Awaitable[bytes]) -> None:
         # Sent in the very step in which it is there: a subscription's first event comes after.
@@ -310,7 +378,13 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        held = len(self._frames) + len(self._overtakable) + (self._serial is not None)
+        held = (
+            len(self._frames)
+            + len(self._overtakable)
+            + len(self._run)
+            + (self._held is not None)
+            + (self._serial is not None)
+        )
         if self._is_ending:
             if not held:
                 transport.close()

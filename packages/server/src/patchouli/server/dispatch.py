@@ -9,7 +9,7 @@ never raises, whatever happened.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from patchouli.protocol import (
     HANDSHAKE,
@@ -52,12 +52,20 @@ class Operation:
             same connection do not wait for it.
         is_immediate: It seldom has to wait, so it is worth trying without a task. Until its first
             wait it must not need one, which rules out `asyncio.timeout` and task groups there.
+        count_begun: For calls of which several may be under way at once on one connection, in the
+            order of their lines: how many were begun so that nothing behind them can come before
+            them. One that has not counted when it first waits holds up those behind it.
     """
 
     call: Callable[[Session, Any, int | None], Awaitable[Any]]
     encode: Callable[[Any], bytes] = bytes
     is_overtakable: bool = False
     is_immediate: bool = False
+    count_begun: Callable[[], int] | None = None
+
+
+# An answer that is known at once, or the coroutine that ends with it, and its operation.
+Begun: TypeAlias = "bytes | tuple[Coroutine[Any, Any, bytes], Operation]"
 
 
 class Dispatcher:
@@ -81,9 +89,7 @@ class Dispatcher:
         self._silent_until: Final[dict[type[Exception], float]] = {}
         self.is_stopping = False
 
-    def begin(
-        self, session: Session, frame: FrameEvent
-    ) -> bytes | tuple[Coroutine[Any, Any, bytes], Operation]:
+    def begin(self, session: Session, frame: FrameEvent) -> Begun:
         """Return the answer where it is known at once, else what ends with it, and its operation.
 
         The coroutine has not been started.

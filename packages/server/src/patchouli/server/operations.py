@@ -69,7 +69,11 @@ def operations(
 
 def _entity_operations(engine: Engine) -> dict[str, Operation]:
     return {
-        CREATE: Operation(call=_without_session(engine.create), encode=entity_json),
+        CREATE: Operation(
+            call=_without_session(engine.create),
+            encode=entity_json,
+            count_begun=lambda: engine.creates_begun,
+        ),
         READ: Operation(call=_without_session(engine.read), encode=read_json, is_immediate=True),
         RETRIEVE: Operation(
             call=_without_session(engine.retrieve), encode=retrieve_json, is_overtakable=True

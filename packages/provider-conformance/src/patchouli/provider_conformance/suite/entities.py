@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from patchouli.provider import (
     INTEGER_MAX,
     CausalToken,
     ChangeKind,
+    Committed,
     Raced,
     Source,
     VersionState,
@@ -69,6 +71,30 @@ class EntityConformance(ProviderSuite):
         assert found.observation.source is Source.AUTHORITY
         assert found.observation.frontier == 0
         assert found.observation.causal_token is None
+
+    async def test_commits_are_accepted_in_the_order_in_which_they_were_begun(
+        self, provider: Provider
+    ) -> None:
+        names = [f"e{(7 * n) % 20}" for n in range(20)]
+
+        outcomes = await asyncio.gather(
+            *(provider.commit(create(entity(name), f"{name}-1")) for name in names)
+        )
+
+        log = await all_changes(provider, SCOPE)
+        assert [change.id for change in log] == names
+        assert outcomes == [Committed(cursor=change.cursor) for change in log]
+
+    async def test_of_two_creates_begun_at_once_the_first_is_accepted(
+        self, provider: Provider
+    ) -> None:
+        first, second = await asyncio.gather(
+            provider.commit(create(A, "v1")), provider.commit(create(A, "v2"))
+        )
+
+        assert isinstance(first, Committed)
+        assert isinstance(second, Raced)
+        assert [head.id for head in second.heads] == ["v1"]
 
     async def test_a_created_entity_is_read_with_its_frontier_and_token(
         self, provider: Provider
