@@ -39,6 +39,20 @@ class Peer:
             raise RuntimeError(reply["error"])
         return reply["result"]["data"]
 
+    def results(self, lines: list[bytes]) -> None:
+        """Send many requests at once and take their replies, all of which must be successes."""
+        self._socket.sendall(b"".join(lines))
+        rest, count = b"", 0
+        while count < len(lines):
+            received = self._socket.recv(1 << 20)
+            if not received:
+                raise ConnectionError("the server closed the connection")
+            *whole, rest = (rest + received).split(b"\n")
+            for reply in whole:
+                if b'"result"' not in reply:
+                    raise RuntimeError(reply)
+            count += len(whole)
+
     def version(self, line: bytes) -> str:
         """Return the version that a mutation was answered with."""
         return self.result(line)["entity"]["version"]  # type: ignore[index] -- the shape of the answer

@@ -55,13 +55,15 @@ def promises(run_: Run) -> None:
         )
         with Peer(daemon.socket) as peer:
             for size in UNITS:
-                alone, together = [], []
+                alone, staged, together = [], [], []
                 for attempt in range(max(9, 100 // size)):
                     lines = [_create("plain", f"a{size}-{attempt}-{n}") for n in range(size)]
                     alone.append(_taken(peer, lines))
-                    together.append(_taken(peer, list(_unit(size, attempt))))
+                    staged.append(_taken(peer, list(_unit(size, f"s{attempt}"))))
+                    together.append(_taken_together(peer, list(_unit(size, f"t{attempt}"))))
                 run_.keep(SECTION, f"{size} creates one by one", median(alone), "ms")
                 run_.keep(SECTION, f"a work unit of {size} creates", median(together), "ms")
+                run_.keep(SECTION, f"the same, each awaited, {size} creates", median(staged), "ms")
 
 
 def _pairs(
@@ -95,7 +97,13 @@ def _taken(peer: Peer, lines: list[bytes]) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def _unit(size: int, attempt: int) -> Iterator[bytes]:
+def _taken_together(peer: Peer, lines: list[bytes]) -> float:
+    started = time.perf_counter()
+    peer.results(lines)
+    return (time.perf_counter() - started) * 1000
+
+
+def _unit(size: int, attempt: str) -> Iterator[bytes]:
     for n in range(size):
         state = ',"transaction_state":"commit"' if n == size - 1 else ""
         yield _create(
