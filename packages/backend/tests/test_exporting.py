@@ -191,4 +191,8 @@ def test_every_version_equals_the_document_that_was_kept(versions: list[Version]
         exported = Document.load(export.data)
         assert json.loads(exported.json()) == json.loads(found.value_json)
         assert exported.json() == document.json()
-        assert len(exported.heads()) == len(document.heads()) == len(export.heads)
+        assert len(exported.heads()) == len(export.heads)
+        if sum(not each.parents for each in versions) == 1:
+            # Of documents without common history the actors decide whose value stands, and so
+            # whether a version that names several says anything new.
+            assert len(exported.heads()) == len(document.heads())
