@@ -1,0 +1,351 @@
+"""One attempt of one plugin's part of a subscription: from the opening of the plugin to its end.
+
+    opening ──▶ boundary being saved ──▶ live ──▶ ending
+       └──────────────┴───────────────────┴─────────▲   disconnect, failure, overflow, stop
+
+Changes wait in a queue from the first moment on; the consumer of the queue starts when the boundary
+is saved, so no handler runs before that, or when the attempt ends, to settle what is left. It works
+on one change at a time: handler, then save. Whatever ends the attempt, except an orderly end,
+refuses each change that is not yet begun; the change being handled runs to its end, and is saved
+unless the subscription stops, so that what was not saved comes again.
+
+What is not decided here: whether to try again, and what a failure means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from patchouli.memory_service.changes import (
+    Boundary,
+    Change,
+    ChangeEvent,
+    require_cursor,
+    require_emitted,
+)
+from patchouli.memory_service.errors import MemorySubscriptionError
+from patchouli.memory_service.meta import CallContext, CallMeta, PluginSubscribeRequest
+from patchouli.memory_service.results import error_text
+from patchouli.memory_service.tasks import is_cancelled_itself
+
+if TYPE_CHECKING:
+    from patchouli.harness import CancelSignal
+    from patchouli.memory_service.consumer import ChangeHandler, CursorStore
+    from patchouli.memory_service.plugin import PluginSubscription, ReactivePlugin
+    from patchouli.memory_service.tasks import Tasks
+
+TURN: Final = 64  # changes in a row before others on the loop get a turn
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivery:
+    """What the attempts of one worker share.
+
+    Attributes:
+        signal: Tells that the subscription stops.
+        halted: Done when the subscription stops or the plugin is unregistered.
+        removed: The failure to report once the plugin is unregistered.
+        cursor: The last saved position.
+        failures: Failures in a row without progress.
+        consumer: The task that runs handlers now.
+    """
+
+    plugin_id: str
+    plugin: ReactivePlugin
+    meta: CallMeta
+    handler: ChangeHandler
+    store: CursorStore
+    signal: CancelSignal
+    max_pending: int
+    tasks: Tasks
+    halted: asyncio.Future[None]
+    removed: MemorySubscriptionError | None = None
+    cursor: str | None = None
+    failures: int = 0
+    consumer: asyncio.Task[None] | None = field(default=None)
+
+
+class Attempt:
+    """See the module."""
+
+    __slots__ = (
+        "_delivery",
+        "_failure",
+        "_idle",
+        "_is_abandoned",
+        "_is_accepting",
+        "_is_ending",
+        "_loop",
+        "_over",
+        "_queue",
+    )
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[tuple[Change | Boundary, asyncio.Future[None]]] = deque()
+        self._failure: Exception | None = None  # the first one, which is the one to report
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._idle: asyncio.Future[None] | None = None  # what the consumer waits for
+        self._is_accepting = True
+        self._is_ending = False
+        self._is_abandoned = False
+
+    async def run(self) -> None:
+        """Return at an orderly end or a stop, with every change settled.
+
+        Raises:
+            Exception: What ended the attempt.
+        """
+        delivery = self._delivery
+        handle = await self._open()
+        watcher: asyncio.Task[None] | None = None
+        consumer: asyncio.Task[None] | None = None
+        try:
+            if handle is not None:
+                watcher = delivery.tasks.start(self._watch(handle), self._name("closed"))
+                await self._save_boundary(handle)
+            consumer = delivery.tasks.start(self._consume(), self._name("changes"))
+            delivery.consumer = consumer
+            if handle is not None and self._failure is None:
+                await asyncio.wait(
+                    {self._over, delivery.halted}, return_when=asyncio.FIRST_COMPLETED
+                )
+            self._is_accepting = False
+            if delivery.removed is not None and not self._over.done():
+                self._fail(delivery.removed)
+            if handle is not None:
+                await self._unsubscribe(handle)
+            self._is_ending = True
+            self._wake_consumer()
+            await asyncio.wait({consumer})
+            if not consumer.cancelled():
+                consumer.exception()
+            await asyncio.sleep(0)  # lets a watcher that was just told end by itself
+        finally:
+            for task in (watcher, consumer):
+                if task is not None:
+                    delivery.tasks.cancel(task, delivery.plugin_id, "the attempt has ended")
+            if watcher is not None and not watcher.done():
+                await asyncio.sleep(0)
+        if self._failure is not None:
+            raise self._failure
+
+    def _emit(self, emitted: Change | Boundary) -> asyncio.Future[None]:
+        settled: asyncio.Future[None] = self._loop.create_future()
+        if not self._is_accepting:
+            settled.set_result(None)
+            return settled
+        if self._failure is None and len(self._queue) >= self._delivery.max_pending:
+            self._fail(
+                MemorySubscriptionError(
+                    f"more than {self._delivery.max_pending} changes wait",
+                    retryable=True,
+                    code="too-many-pending",
+                )
+            )
+        if self._failure is not None:
+            _refuse(settled, self._failure)
+            return settled
+        self._queue.append((emitted, settled))
+        self._wake_consumer()
+        return settled
+
+    async def _open(self) -> PluginSubscription | None:
+        """Return what the plugin opened; None if it failed or was not waited for."""
+        delivery = self._delivery
+        opening = delivery.tasks.start(self._subscribe(), self._name("subscribe"))
+        try:
+            await asyncio.wait({opening, delivery.halted}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            opening.cancel()
+            raise
+        if not opening.done():
+            self._is_abandoned = True
+            if delivery.removed is not None:
+                self._fail(delivery.removed)
+            return None
+        if opening.cancelled():
+            self._fail(_as_exception(asyncio.CancelledError()))
+            return None
+        return opening.result()
+
+    async def _subscribe(self) -> PluginSubscription | None:
+        delivery = self._delivery
+        request = PluginSubscribeRequest(meta=delivery.meta, after_cursor=delivery.cursor)
+        try:
+            opened = delivery.plugin.subscribe(
+                request, self._emit, CallContext(signal=delivery.signal)
+            )
+            handle: Any = await opened if inspect.isawaitable(opened) else opened  # Any: unchecked
+            if self._is_abandoned:
+                await handle.unsubscribe()
+                return None
+            _require_subscription(handle)
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._fail_for_good(error)
+            raise
+        except BaseException as error:  # a plugin call
+            if is_cancelled_itself():
+                raise
+            if not self._is_abandoned:
+                self._fail(_as_exception(error))
+            return None
+        return handle
+
+    async def _watch(self, handle: PluginSubscription) -> None:
+        try:
+            await handle.wait_closed()
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._fail_for_good(error)
+            raise
+        except BaseException as error:  # a plugin call
+            if is_cancelled_itself():
+                raise
+            self._fail(_as_exception(error))
+        else:
+            self._end()
+
+    async def _save_boundary(self, handle: PluginSubscription) -> None:
+        delivery = self._delivery
+        try:
+            boundary = handle.cursor
+            require_cursor(boundary)
+            await delivery.store.save(delivery.plugin_id, boundary)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            if is_cancelled_itself():
+                raise
+            self._fail(_as_exception(error))
+        else:
+            delivery.cursor = boundary
+
+    async def _consume(self) -> None:
+        queue = self._queue
+        count = 0
+        while queue or not self._is_ending:
+            if not queue:
+                self._idle = self._loop.create_future()
+                await self._idle
+                continue
+            await self._apply(*queue.popleft())
+            count += 1
+            if count % TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _apply(self, emitted: Change | Boundary, settled: asyncio.Future[None]) -> None:
+        delivery = self._delivery
+        failure = self._failure or delivery.removed
+        if failure is not None:
+            self._fail(failure)
+            _refuse(settled, failure)
+            return
+        try:
+            require_emitted(emitted)
+            cursor = emitted.cursor
+            if cursor == delivery.cursor:
+                _settle(settled)
+                return
+            if (stopped := delivery.signal.reason) is not None:
+                _refuse(settled, stopped)
+                return
+            if isinstance(emitted, Change):
+                event = ChangeEvent(
+                    cursor=cursor,
+                    memory_id=emitted.memory_id,
+                    metadata=emitted.metadata,
+                    plugin_id=delivery.plugin_id,
+                )
+                answer = delivery.handler(event)
+                if answer is not None and inspect.isawaitable(answer):
+                    await answer
+                if (stopped := delivery.signal.reason) is not None:
+                    _refuse(settled, stopped)
+                    return
+            await delivery.store.save(delivery.plugin_id, cursor)
+        except (KeyboardInterrupt, SystemExit) as error:
+            _refuse(settled, self._fail_for_good(error))
+            raise
+        except BaseException as error:  # the consumer's own code
+            failure = _as_exception(error)
+            _refuse(settled, failure)
+            if is_cancelled_itself():
+                raise
+            self._fail(failure)
+            return
+        delivery.cursor = cursor
+        if isinstance(emitted, Change):
+            delivery.failures = 0
+        _settle(settled)
+
+    async def _unsubscribe(self, handle: PluginSubscription) -> None:
+        delivery = self._delivery
+        timer = delivery.tasks.watch(f"plugin {delivery.plugin_id} takes long to unsubscribe")
+        try:
+            await handle.unsubscribe()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a plugin call
+            if is_cancelled_itself():
+                raise
+            # With a failure already there, or at a stop, this one tells nothing new.
+            if not delivery.signal.cancelled:
+                self._fail(_as_exception(error))
+        finally:
+            timer.cancel()
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._end()
+
+    def _fail_for_good(self, error: BaseException) -> Exception:
+        """Fail with something that ends the program, which goes on its way after this."""
+        failure = _as_exception(error)
+        self._delivery.tasks.logger.error(
+            "a subscription of plugin %s ends the program: %r", self._delivery.plugin_id, error
+        )
+        self._fail(failure)
+        return failure
+
+    def _end(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _wake_consumer(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _name(self, what: str) -> str:
+        return f"patchouli {what} {self._delivery.plugin_id}"
+
+
+def _require_subscription(handle: object) -> None:
+    for method in ("wait_closed", "unsubscribe"):
+        if not callable(getattr(handle, method, None)):
+            raise TypeError(f"subscribe returned a {type(handle).__name__} without {method}")
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """Return `error`, or something that a future can hold and that cancels nobody."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    failure = MemorySubscriptionError(error_text(error))
+    failure.__cause__ = error
+    return failure
+
+
+def _settle(settled: asyncio.Future[None]) -> None:
+    if not settled.done():  # who emitted may have been cancelled while it waited
+        settled.set_result(None)
+
+
+def _refuse(settled: asyncio.Future[None], error: Exception) -> None:
+    if not settled.done():
+        settled.set_exception(error)
+        settled.exception()  # it may be ignored: the attempt reports the failure

@@ -1,0 +1,120 @@
+"""The registered plugins, in the order in which they came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from patchouli.harness import require_json, trim
+from patchouli.memory_service.errors import RegistrationError
+from patchouli.memory_service.routing import admits, is_async, policy_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from patchouli.memory_service.configuration import MemoryServiceConfig
+    from patchouli.memory_service.meta import RouteCall
+    from patchouli.memory_service.plugin import MemoryPlugin, ReactivePlugin, RouteFilter
+
+
+class Entry:
+    """One registration: what was found on the plugin when it was registered.
+
+    Attributes:
+        plugin_id: Its id, as it gave it.
+        plugin: The plugin.
+        reactive: The plugin again if it can be subscribed to, else None.
+        retrieve_timeout_ms: The deadline of its retrievals.
+        on_removed: Called when the registration goes, in the order in which they were added.
+    """
+
+    __slots__ = (
+        "_filters",
+        "_policy",
+        "on_removed",
+        "plugin",
+        "plugin_id",
+        "reactive",
+        "retrieve_timeout_ms",
+    )
+
+    def __init__(
+        self, plugin: MemoryPlugin, filters: tuple[RouteFilter, ...], config: MemoryServiceConfig
+    ) -> None:
+        self.plugin_id = plugin.id
+        self.plugin = plugin
+        self.reactive = (
+            cast("ReactivePlugin", plugin) if callable(getattr(plugin, "subscribe", None)) else None
+        )
+        written = config.routing.get(plugin.id)
+        self._policy = None if written is None else policy_of(written)
+        self._filters = filters
+        own = None if written is None else written.retrieve_timeout_ms
+        self.retrieve_timeout_ms = config.retrieve_timeout_ms if own is None else own
+        self.on_removed: dict[Callable[[], None], None] = {}
+
+    def admits(self, call: RouteCall) -> bool:
+        """Say whether the plugin gets `call`; raises what a filter raises."""
+        return admits(self._policy, self._filters, call)
+
+
+class Registry:
+    """The live registrations; at most one for an id."""
+
+    __slots__ = ("_by_id", "_config", "_entries")
+
+    def __init__(self, config: MemoryServiceConfig) -> None:
+        self._config = config
+        self._by_id: dict[str, Entry] = {}
+        self._entries: tuple[Entry, ...] = ()
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The registrations as they are now; a later change makes another tuple."""
+        return self._entries
+
+    def prepare(self, plugin: MemoryPlugin, filter: RouteFilter | None) -> Entry:  # noqa: A002 - the specification's word
+        """Return a registration that may be added; nothing has changed yet.
+
+        Raises:
+            RegistrationError: It may not.
+        """
+        plugin_id: Any = getattr(plugin, "id", None)  # Any: plugins may not be typed
+        if type(plugin_id) is not str or not trim(plugin_id):
+            raise RegistrationError("blank-id", plugin_id, "its id must be a text with a character")
+        try:
+            require_json(plugin_id)
+        except ValueError as error:
+            raise RegistrationError("blank-id", plugin_id, f"its id is {error}") from None
+        if plugin_id in self._by_id:
+            raise RegistrationError("duplicate-id", plugin_id, "the id is registered")
+        for method in ("update", "retrieve"):
+            if not callable(getattr(plugin, method, None)):
+                raise RegistrationError("not-a-plugin", plugin_id, f"it has no method {method}")
+        filters: list[RouteFilter] = []
+        found: tuple[Any, ...] = (getattr(plugin, "filter", None), filter)  # Any: as above
+        for one in found:
+            if one is None:
+                continue
+            if not callable(one):
+                raise RegistrationError("not-a-plugin", plugin_id, "a filter cannot be called")
+            if is_async(one):
+                raise RegistrationError("async-filter", plugin_id, "a filter must answer at once")
+            filters.append(cast("RouteFilter", one))
+        return Entry(plugin, tuple(filters), self._config)
+
+    def add(self, entry: Entry) -> None:
+        """Have `entry` get the calls that begin from now on."""
+        self._by_id[entry.plugin_id] = entry
+        self._entries = (*self._entries, entry)
+
+    def remove(self, entry: Entry) -> bool:
+        """Keep further calls from `entry`; say whether it was there."""
+        if self._by_id.get(entry.plugin_id) is not entry:
+            return False
+        del self._by_id[entry.plugin_id]
+        self._entries = tuple(one for one in self._entries if one is not entry)
+        while entry.on_removed:
+            callback = next(iter(entry.on_removed))
+            del entry.on_removed[callback]
+            callback()
+        return True

@@ -1,0 +1,233 @@
+"""The service itself: what the plugin `patchouli` provides, seen from the scope of each caller.
+
+One `_Core` holds the registrations, the calls under way and the subscriptions. Callers never see
+it: each gets a facade bound to its own context, and what it makes through that ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as chance  # noqa: TID251 - this is the door; a caller may bring its own
+from typing import TYPE_CHECKING, Any, Final
+
+from patchouli.harness import (
+    PluginSpec,
+    ScopeClosed,
+)
+from patchouli.harness.events import PATCHOULI_REGISTRATIONS, Registrations
+from patchouli.memory_service.configuration import MemoryServiceConfig
+from patchouli.memory_service.dispatch import Dispatch
+from patchouli.memory_service.meta import RouteCall, require_meta
+from patchouli.memory_service.registry import Entry, Registry
+from patchouli.memory_service.subscriptions import (
+    Reporter,
+    RunningSubscription,
+    fatal_failure,
+)
+from patchouli.memory_service.tasks import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from patchouli.harness import CancelSignal, Context, Effect, Undo
+    from patchouli.memory_service.consumer import (
+        ChangeHandler,
+        CursorStore,
+        MemoryService,
+        Registration,
+        Subscription,
+        SubscriptionFailure,
+    )
+    from patchouli.memory_service.meta import MemoryRequest, SubscribeRequest
+    from patchouli.memory_service.plugin import MemoryPlugin, RouteFilter
+    from patchouli.memory_service.results import Outcome
+
+SERVICE: Final = "patchouli"
+
+
+def memory_service(
+    *,
+    sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,  # Any: what a sleep returns
+    random: Callable[[], float] = chance.random,  # noqa: S311 - spreads waits, guards nothing
+) -> PluginSpec[MemoryServiceConfig]:
+    """Return the plugin that provides the service `patchouli`; it needs no other.
+
+    Args:
+        sleep: Waits between the attempts of a subscription (s).
+        random: Spreads those waits; a number in [0, 1).
+    """
+
+    def start(ctx: Context, config: MemoryServiceConfig) -> None:
+        core = _Core(ctx, config, sleep, random)
+        ctx.effect(lambda: core.drain, "patchouli calls and subscriptions")
+        ctx.provide(SERVICE, core)
+
+    return PluginSpec(name=SERVICE, start=start, config=MemoryServiceConfig.parse)
+
+
+class _Core:
+    """The state that all facades share."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        config: MemoryServiceConfig,
+        sleep: Callable[[float], Awaitable[Any]],
+        random: Callable[[], float],
+    ) -> None:
+        self.config = config
+        self.sleep = sleep
+        self.random = random
+        self.tasks = Tasks(grace=config.cancel_grace_ms / 1000, logger=ctx.logger)
+        self.registry = Registry(config)
+        self.dispatch = Dispatch(self.registry, self.tasks)
+        self.subscriptions: set[RunningSubscription] = set()
+        self.is_closed = False
+        self._ctx = ctx
+
+    def for_context(self, ctx: Context) -> MemoryService:
+        return _Facade(self, ctx)
+
+    def require_open(self) -> None:
+        if self.is_closed:
+            raise ScopeClosed(scope=SERVICE)
+
+    def add(self, entry: Entry) -> Undo:
+        self.registry.add(entry)
+        self._notify(entry, registered=True)
+        return lambda: self.remove(entry)
+
+    def remove(self, entry: Entry) -> None:
+        if self.registry.remove(entry):
+            self._notify(entry, registered=False)
+
+    async def drain(self) -> None:
+        """Cut retrievals, end subscriptions, and return when no plugin is at work."""
+        self.is_closed = True
+        ending = tuple(self.subscriptions)
+        for subscription in ending:
+            subscription.stop(ScopeClosed(scope=SERVICE))
+        await self.dispatch.drain()
+        for subscription in ending:
+            await subscription.wait_closed()
+
+    def _notify(self, entry: Entry, *, registered: bool) -> None:
+        notice = Registrations(plugin_id=entry.plugin_id, registered=registered)
+        self._ctx.notify(PATCHOULI_REGISTRATIONS, notice)
+
+
+class _Facade:
+    """The service as one scope sees it."""
+
+    __slots__ = ("_core", "_ctx")
+
+    def __init__(self, core: _Core, ctx: Context) -> None:
+        self._core = core
+        self._ctx = ctx
+
+    def register(
+        self,
+        plugin: MemoryPlugin,
+        *,
+        filter: RouteFilter | None = None,  # noqa: A002 - the specification's word
+    ) -> Registration:
+        core = self._core
+        core.require_open()
+        entry = core.registry.prepare(plugin, filter)
+        effect = self._ctx.effect(
+            lambda: core.add(entry), f"registration of memory plugin {entry.plugin_id}"
+        )
+        return _Registration(core, entry, effect)
+
+    async def update(
+        self, request: MemoryRequest, *, signal: CancelSignal | None = None
+    ) -> tuple[Outcome, ...]:
+        return await self._core.dispatch.call("update", request, signal)
+
+    async def retrieve(
+        self, request: MemoryRequest, *, signal: CancelSignal | None = None
+    ) -> tuple[Outcome, ...]:
+        return await self._core.dispatch.call("retrieve", request, signal)
+
+    async def subscribe(
+        self,
+        request: SubscribeRequest,
+        handler: ChangeHandler,
+        *,
+        cursors: CursorStore,
+        on_error: Callable[[SubscriptionFailure], None] | None = None,
+        signal: CancelSignal | None = None,
+    ) -> Subscription:
+        core = self._core
+        if signal is not None:
+            signal.raise_if_cancelled()
+        core.require_open()
+        require_meta(request.meta)
+        entries, refused = self._reactive(RouteCall(operation="subscribe", meta=request.meta))
+        subscription = RunningSubscription(entries, core.tasks, core.subscriptions.discard)
+        subscription.attach(self._ctx)
+        core.subscriptions.add(subscription)
+        reporter = Reporter(on_error, core.tasks)
+        for entry, error in refused:
+            reporter.report(entry.plugin_id, fatal_failure(error))
+        subscription.start(
+            entries,
+            meta=request.meta,
+            handler=handler,
+            store=cursors,
+            reporter=reporter,
+            max_pending=core.config.max_pending_changes,
+            sleep=core.sleep,
+            random=core.random,
+            signal=signal,
+        )
+        return subscription
+
+    def matching(self, call: RouteCall) -> tuple[str, ...]:
+        return tuple(
+            entry.plugin_id
+            for entry in self._core.registry.entries
+            if (call.operation != "subscribe" or entry.reactive is not None)
+            and _admits_or_fails(entry, call)
+        )
+
+    def _reactive(self, call: RouteCall) -> tuple[list[Entry], list[tuple[Entry, BaseException]]]:
+        admitted: list[Entry] = []
+        refused: list[tuple[Entry, BaseException]] = []
+        for entry in self._core.registry.entries:
+            if entry.reactive is None:
+                continue
+            try:
+                if entry.admits(call):
+                    admitted.append(entry)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # a plugin call
+                refused.append((entry, error))
+        return admitted, refused
+
+
+class _Registration:
+    __slots__ = ("_core", "_effect", "_entry")
+
+    def __init__(self, core: _Core, entry: Entry, effect: Effect) -> None:
+        self._core = core
+        self._entry = entry
+        self._effect = effect
+
+    @property
+    def plugin_id(self) -> str:
+        return self._entry.plugin_id
+
+    async def dispose(self) -> None:
+        self._core.remove(self._entry)  # at once; the undo finds nothing left to do
+        await self._effect.dispose()
+
+
+def _admits_or_fails(entry: Entry, call: RouteCall) -> bool:
+    try:
+        return entry.admits(call)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # a plugin call; a filter that fails counts as a refusal
+        return False
