@@ -1,0 +1,344 @@
+"""The five ways to run listeners, and what becomes of what they leave running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TYPE_CHECKING
+
+import pytest
+from patchouli.harness import Aborted, Context, Kernel, PluginSpec, ScopeState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until something has happened, which takes steps and no time."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not happen")
+
+
+@pytest.mark.checklist("HN-17")
+async def test_a_notified_listener_that_raises_keeps_no_other_from_it(
+    kernel: Kernel, logged: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    def first(_: str) -> None:
+        raise ValueError("sneeze")
+
+    async def second(word: str) -> None:
+        seen.append(f"second {word}")
+        raise ValueError("cough")
+
+    async def start(ctx: Context, _: object) -> None:
+        ctx.on("bell", first)
+        ctx.on("bell", second)
+        ctx.on("bell", lambda word: seen.append(f"third {word}"))
+
+    await kernel.root.plugin(PluginSpec(name="ears", start=start))
+
+    kernel.root.notify("bell", "ding")
+    before = [*seen]
+    await until(lambda: len(logged.records) == 2)
+
+    assert before == ["third ding"]
+    assert seen == ["third ding", "second ding"]
+    assert [(r.name, r.levelname) for r in logged.records] == [("ears", "ERROR")] * 2
+
+
+@pytest.mark.checklist("HN-18")
+async def test_an_announced_listener_that_raises_at_once_stops_the_rest(
+    kernel: Kernel, logged: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    async def first() -> None:
+        seen.append("first")
+        raise ValueError("late")
+
+    def veto() -> None:
+        raise ValueError("no")
+
+    kernel.root.on("proposal", first)
+    kernel.root.on("proposal", veto)
+    kernel.root.on("proposal", lambda: seen.append("third"))
+
+    with pytest.raises(ValueError, match="no"):
+        kernel.root.announce("proposal")
+    await until(lambda: bool(logged.records))
+
+    assert seen == ["first"]
+    assert ["late" in record.message for record in logged.records] == [True]
+
+
+@pytest.mark.checklist("HN-19")
+async def test_gather_awaits_all_and_raises_the_first_failure_in_order(kernel: Kernel) -> None:
+    gate = asyncio.Event()
+    seen: list[str] = []
+
+    async def slow() -> None:
+        await gate.wait()
+        seen.append("slow")
+        raise ValueError("first in order")
+
+    async def fast() -> None:
+        seen.append("fast")
+        raise ValueError("first in time")
+
+    def at_once() -> None:
+        seen.append("at once")
+        raise ValueError("first of all")
+
+    for listener in (slow, fast, at_once):
+        kernel.root.on("flush", listener)
+    gathering = asyncio.create_task(kernel.root.gather("flush"))
+    await until(lambda: seen == ["at once", "fast"])
+    done_early = gathering.done()
+    gate.set()
+
+    with pytest.raises(ValueError, match="first in order"):
+        await gathering
+
+    assert not done_early
+    assert seen == ["at once", "fast", "slow"]
+
+
+async def test_gather_without_listeners_or_failures_returns(kernel: Kernel) -> None:
+    await kernel.root.gather("flush")
+    kernel.root.on("flush", lambda: 7)
+
+    await kernel.root.gather("flush")
+
+    assert (kernel.has_listeners("flush"), kernel.has_listeners("flash")) == (True, False)
+
+
+async def test_a_cancelled_gather_cancels_its_listeners_and_waits_for_them(kernel: Kernel) -> None:
+    gate, begun = asyncio.Event(), asyncio.Event()
+    ended: list[str] = []
+
+    async def slow() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await gate.wait()
+            ended.append("slow")
+
+    kernel.root.on("flush", slow)
+    gathering = asyncio.create_task(kernel.root.gather("flush"))
+    await begun.wait()
+    gathering.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    done_early = gathering.done()
+    gate.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await gathering
+    assert (done_early, ended) == (False, ["slow"])
+
+
+async def test_a_listener_that_cancels_itself_does_not_look_like_a_cancelled_caller(
+    kernel: Kernel,
+) -> None:
+    async def cancels() -> None:
+        raise asyncio.CancelledError
+
+    kernel.root.on("flush", cancels)
+
+    with pytest.raises(Aborted, match="flush"):
+        await kernel.root.gather("flush")
+
+
+async def test_listeners_run_in_the_context_of_the_caller(kernel: Kernel) -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
+    seen: list[str] = []
+
+    async def listener(*_: object) -> None:
+        await asyncio.sleep(0)
+        seen.append(variable.get())
+
+    for event in ("gather", "serial", "chain", "notify"):
+        kernel.root.on(event, listener)
+
+    async def call() -> None:
+        variable.set("caller")
+        await kernel.root.gather("gather")
+        await kernel.root.serial("serial")
+        await kernel.root.chain("chain", default=lambda: None)
+        kernel.root.notify("notify")
+
+    await asyncio.create_task(call())
+    await until(lambda: len(seen) == 4)
+
+    assert seen == ["caller"] * 4
+
+
+async def test_serial_stops_at_the_first_result(kernel: Kernel) -> None:
+    seen: list[object] = []
+
+    def returning(result: object) -> Callable[[], Awaitable[object]]:
+        async def listener() -> object:
+            seen.append(result)
+            return result
+
+        return listener
+
+    for result in (None, False, 0, "unreached"):
+        kernel.root.on("ask", returning(result))
+
+    assert await kernel.root.serial("ask") == 0
+    assert seen == [None, False, 0]
+    assert await kernel.root.serial("silence") is None
+
+
+async def test_serial_propagates_what_a_listener_raises(kernel: Kernel) -> None:
+    def fail() -> None:
+        raise ValueError("wrong")
+
+    kernel.root.on("ask", fail)
+
+    with pytest.raises(ValueError, match="wrong"):
+        await kernel.root.serial("ask")
+
+
+@pytest.mark.checklist("HN-20")
+async def test_a_prepended_listener_has_the_last_word(kernel: Kernel) -> None:
+    def wrapping(name: str) -> Callable[..., Awaitable[list[str]]]:
+        async def listener(word: str, call_next: Callable[[], Awaitable[list[str]]]) -> list[str]:
+            return [*await call_next(), f"{name} {word}"]
+
+        return listener
+
+    kernel.root.on("wrap", wrapping("first"))
+    kernel.root.on("wrap", wrapping("second"))
+    kernel.root.on("wrap", wrapping("prepended"), prepend=True)
+
+    result = await kernel.root.chain("wrap", "x", default=lambda: ["default"])
+
+    assert result == ["default", "second x", "first x", "prepended x"]
+
+
+async def test_a_chain_that_does_not_go_on_replaces_the_rest(kernel: Kernel) -> None:
+    seen: list[str] = []
+
+    async def default() -> str:
+        seen.append("default")
+        return "default"
+
+    assert await kernel.root.chain("wrap", default=default) == "default"
+    kernel.root.on("wrap", lambda _: "replaced")
+    kernel.root.on("wrap", lambda _: seen.append("inner"))
+
+    assert await kernel.root.chain("wrap", default=default) == "replaced"
+    assert seen == ["default"]
+
+
+async def test_the_rest_of_a_chain_runs_once(kernel: Kernel) -> None:
+    async def greedy(call_next: Callable[[], Awaitable[int]]) -> int:
+        return await call_next() + await call_next()
+
+    kernel.root.on("wrap", greedy)
+
+    with pytest.raises(RuntimeError, match="twice"):
+        await kernel.root.chain("wrap", default=lambda: 1)
+
+
+@pytest.mark.parametrize("mode", ["notify", "gather", "serial", "chain"])
+async def test_a_dispatch_keeps_the_listeners_it_began_with(kernel: Kernel, mode: str) -> None:
+    seen: list[str] = []
+
+    async def first(*args: object) -> object:
+        seen.append("first")
+        await second_effect.dispose()
+        kernel.root.on("bell", lambda *_: seen.append("added"))
+        return await args[-1]() if mode == "chain" else None  # type: ignore[operator] - next
+
+    def second(*_: object) -> None:
+        seen.append("second")
+
+    kernel.root.on("bell", first)
+    second_effect = kernel.root.on("bell", second)
+    if mode == "notify":
+        kernel.root.notify("bell")
+        await until(lambda: len(seen) == 2)
+    elif mode == "chain":
+        await kernel.root.chain("bell", default=lambda: None)
+    else:
+        await getattr(kernel.root, mode)("bell")
+
+    assert sorted(seen) == ["first", "second"]
+
+
+async def test_listeners_go_with_their_scope(kernel: Kernel) -> None:
+    seen: list[str] = []
+
+    def start(ctx: Context, _: object) -> None:
+        ctx.on("bell", lambda: seen.append("heard"))
+
+    scope = kernel.root.plugin(PluginSpec(name="ears", start=start))
+    await scope
+    await scope.close()
+
+    kernel.root.notify("bell")
+
+    assert seen == []
+    assert not kernel.has_listeners("bell")
+
+
+async def test_a_stop_cuts_notified_listeners_and_waits_for_the_others(kernel: Kernel) -> None:
+    gate, begun = asyncio.Event(), asyncio.Event()
+    log: list[str] = []
+
+    async def notified() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("notified was cut")
+
+    async def asked() -> str:
+        begun.set()
+        await gate.wait()
+        log.append("asked has ended")
+        return "answer"
+
+    def start(ctx: Context, _: object) -> None:
+        ctx.effect(lambda: lambda: log.append("undone"))
+        ctx.on("tell", notified)
+        ctx.on("ask", asked)
+
+    scope = kernel.root.plugin(PluginSpec(name="ears", start=start))
+    await scope
+    kernel.root.notify("tell")
+    asking = asyncio.create_task(kernel.root.serial("ask"))
+    await begun.wait()
+    closing = asyncio.create_task(scope.close())
+    await until(lambda: bool(log))
+    state = scope.state
+    gate.set()
+    await closing
+
+    assert state is ScopeState.STOPPING
+    assert await asking == "answer"
+    assert log == ["notified was cut", "asked has ended", "undone"]
+
+
+async def test_a_listener_may_remove_itself_while_it_runs(kernel: Kernel) -> None:
+    seen: list[str] = []
+
+    async def once() -> None:
+        await effect.dispose()
+        seen.append("once")
+
+    effect = kernel.root.on("bell", once)
+    kernel.root.notify("bell")
+    await until(lambda: bool(seen))
+    kernel.root.notify("bell")
+    await kernel.root.gather("bell")
+
+    assert seen == ["once"]
