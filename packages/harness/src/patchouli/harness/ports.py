@@ -207,8 +207,8 @@ class ToolRun(Protocol):
         ...
 
     @property
-    def arguments(self) -> Mapping[str, Json]:
-        """What it was called with, read-only."""
+    def arguments(self) -> object:
+        """What it was called with: read-only JSON, an object unless the call was malformed."""
         ...
 
     @property
@@ -258,7 +258,7 @@ class ToolCall:
     Attributes:
         call_id: The id of the call.
         name: The tool.
-        arguments: What it is called with.
+        arguments: What it is called with; anything but an object is refused, as a result.
         agent: Who calls, if an agent does.
         parent: The run in which the call is made, if it is nested.
         signal: Fires when nobody waits for the result any more.
@@ -266,7 +266,7 @@ class ToolCall:
 
     call_id: str
     name: str
-    arguments: JsonObject
+    arguments: Json
     agent: Agent | None = None
     parent: ToolRun | None = None
     signal: CancelSignal | None = None

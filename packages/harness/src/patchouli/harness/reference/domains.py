@@ -1,0 +1,292 @@
+"""Durable records in one SQLite file.
+
+All records of an open domain are in memory. A write goes to the disk first, in the one thread of
+the store and with a sync, and is seen and told only then. A write that has begun ends, though
+whoever asked for it has gone; closing a domain waits for those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from patchouli.harness.errors import DomainError
+from patchouli.harness.events import DOMAIN_CHANGED, DomainChanged
+from patchouli.harness.jsonvalue import encode_json, snapshot
+from patchouli.harness.ports import Domain, DomainSpec, KvTable, Singleton, StorageDomains
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from patchouli.harness.jsonvalue import Json
+    from patchouli.harness.kernel import Kernel
+    from patchouli.harness.ports import RecordValidator
+
+R = TypeVar("R")
+
+_NAME: Final = re.compile(r"[a-z0-9_]+")
+# The singleton is a record of a table that no spec can name.
+_SINGLETON_TABLE: Final = ""
+_SINGLETON_KEY: Final = ""
+_TABLES: Final = """
+    CREATE TABLE IF NOT EXISTS domain (
+        name TEXT NOT NULL PRIMARY KEY,
+        version INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS record (
+        domain TEXT NOT NULL REFERENCES domain,
+        "table" TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (domain, "table", key)
+    ) STRICT, WITHOUT ROWID;
+"""
+
+
+class SqliteDomains(StorageDomains):
+    """The service ``storageDomain``; nothing is opened before the first domain is."""
+
+    def __init__(self, kernel: Kernel, path: Path) -> None:
+        self._kernel = kernel
+        self._path = path
+        self._thread: ThreadPoolExecutor | None = None
+        self._connection: sqlite3.Connection | None = None  # used in the thread alone
+        self._open: dict[str, _Domain] = {}
+        self._opening: set[str] = set()
+
+    async def open(self, spec: DomainSpec) -> Domain:
+        """Open a domain, all of whose records are valid."""
+        if not _NAME.fullmatch(spec.name):
+            raise ValueError(f"a domain cannot be called {spec.name!r}")
+        if spec.name in self._open or spec.name in self._opening:
+            raise DomainError("already-open", f"domain {spec.name!r} is open already")
+        self._opening.add(spec.name)
+        try:
+            records = await self.run(lambda connection: _load(connection, spec))
+            domain = _Domain(self, spec, _validated(spec, records))
+            self._open[spec.name] = domain
+            return domain
+        finally:
+            self._opening.discard(spec.name)
+
+    async def aclose(self) -> None:
+        """Close what is still open, then the file."""
+        for domain in [*self._open.values()]:
+            await domain.close()
+        if self._thread is not None:
+            if self._connection is not None:
+                await self.run(sqlite3.Connection.close)
+            self._thread.shutdown()
+            self._thread = self._connection = None
+
+    async def run(self, work: Callable[[sqlite3.Connection], R]) -> R:
+        """Do `work` in the thread, after everything that was given to it before."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="patchouli-domains")
+
+        def call() -> R:
+            if self._connection is None:
+                self._connection = _connect(self._path)
+            return work(self._connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def forget(self, name: str) -> None:
+        """Let a domain be opened again."""
+        del self._open[name]
+
+    def tell(self, change: DomainChanged) -> None:
+        """Notify ``domain/changed``."""
+        self._kernel.root.notify(DOMAIN_CHANGED, change)
+
+
+class _Domain(Domain):
+    def __init__(
+        self, store: SqliteDomains, spec: DomainSpec, records: dict[str, dict[str, Json]]
+    ) -> None:
+        self._store = store
+        self._spec = spec
+        self._tables = {
+            name: _Table(self, name, validate, records.get(name, {}))
+            for name, validate in spec.tables.items()
+        }
+        self._singleton = spec.singleton and _Singleton(
+            _Table(
+                self, _SINGLETON_TABLE, spec.singleton.validate, records.get(_SINGLETON_TABLE, {})
+            ),
+            spec.singleton.initial,
+        )
+        self._writes: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()  # first come, first written
+        self._closing: asyncio.Task[None] | None = None
+
+    def table(self, name: str) -> KvTable:
+        return self._tables[name]
+
+    def singleton(self) -> Singleton:
+        if self._singleton is None:
+            raise KeyError(f"domain {self._spec.name!r} has no singleton")
+        return self._singleton
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name=f"close {self._spec.name}")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        while self._writes:
+            await asyncio.wait(self._writes)
+        self._store.forget(self._spec.name)
+
+    async def write(
+        self,
+        table: str,
+        key: str,
+        value: Json,
+        operation: Literal["put", "delete"],
+        apply: Callable[[], None],
+    ) -> None:
+        """Write one record, then `apply` it in memory and tell."""
+        if self._closing is not None:
+            raise DomainError("closed", f"domain {self._spec.name!r} is closed")
+        task = asyncio.create_task(
+            self._write(table, key, value, operation, apply), name=f"write {self._spec.name}"
+        )
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        await asyncio.shield(task)
+
+    async def _write(
+        self,
+        table: str,
+        key: str,
+        value: Json,
+        operation: Literal["put", "delete"],
+        apply: Callable[[], None],
+    ) -> None:
+        where = (self._spec.name, table, key)
+
+        def put(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "REPLACE INTO record VALUES (?, ?, ?, ?)", (*where, encode_json(value))
+            )
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                'DELETE FROM record WHERE domain = ? AND "table" = ? AND key = ?', where
+            )
+
+        async with self._turn:
+            try:
+                await self._store.run(put if operation == "put" else delete)
+            except sqlite3.Error as error:
+                raise DomainError("backend-failed", f"{operation} {key!r}: {error}") from error
+            apply()
+            self._store.tell(
+                DomainChanged(
+                    domain=self._spec.name, table=table, key=key, operation=operation, value=value
+                )
+            )
+
+
+class _Table(KvTable):
+    def __init__(
+        self, domain: _Domain, name: str, validate: RecordValidator, records: dict[str, Json]
+    ) -> None:
+        self._domain = domain
+        self._name = name
+        self._validate = validate
+        self._records = records
+
+    def get(self, key: str) -> Json | None:
+        return snapshot(self._records.get(key))
+
+    def items(self) -> Iterator[tuple[str, Json]]:
+        return iter([(key, snapshot(value)) for key, value in self._records.items()])
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    async def put(self, key: str, value: Json) -> None:
+        try:
+            copy = snapshot(value)
+            self._validate(snapshot(copy))
+        except Exception as error:  # whatever a validator raises, the record is refused
+            raise DomainError("invalid-record", f"{self._name} {key!r}: {error}") from error
+
+        def apply() -> None:
+            self._records[key] = copy
+
+        await self._domain.write(self._name, key, copy, "put", apply)
+
+    async def delete(self, key: str) -> bool:
+        had: list[Json] = []
+
+        def apply() -> None:
+            if key in self._records:
+                had.append(self._records.pop(key))
+
+        await self._domain.write(self._name, key, None, "delete", apply)
+        return bool(had)
+
+
+class _Singleton(Singleton):
+    def __init__(self, table: _Table, initial: Json) -> None:
+        self._table = table
+        self._initial = initial
+
+    def get(self) -> Json:
+        return self._table.get(_SINGLETON_KEY) if len(self._table) else snapshot(self._initial)
+
+    async def put(self, value: Json) -> None:
+        await self._table.put(_SINGLETON_KEY, value)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")  # a write is durable before it is told
+        connection.executescript(_TABLES)
+    except sqlite3.Error as error:
+        raise DomainError("backend-not-found", f"{path}: {error}") from error
+    return connection
+
+
+def _load(connection: sqlite3.Connection, spec: DomainSpec) -> list[tuple[str, str, str]]:
+    connection.execute("INSERT OR IGNORE INTO domain VALUES (?, ?)", (spec.name, spec.version))
+    (version,) = connection.execute(
+        "SELECT version FROM domain WHERE name = ?", (spec.name,)
+    ).fetchone()
+    if version != spec.version:
+        raise DomainError(
+            "version-mismatch",
+            f"domain {spec.name!r} is stored in version {version}, not {spec.version}",
+        )
+    rows = connection.execute(
+        'SELECT "table", key, value FROM record WHERE domain = ? ORDER BY "table", key',
+        (spec.name,),
+    )
+    return rows.fetchall()
+
+
+def _validated(spec: DomainSpec, rows: list[tuple[str, str, str]]) -> dict[str, dict[str, Json]]:
+    validators = {**spec.tables}
+    if spec.singleton is not None:
+        validators[_SINGLETON_TABLE] = spec.singleton.validate
+    records: dict[str, dict[str, Json]] = {}
+    for table, key, text in rows:
+        if table not in validators:
+            continue  # of a table that this version of the plugin does not use
+        try:
+            value = snapshot(json.loads(text))
+            validators[table](snapshot(value))
+        except Exception as error:  # whatever a validator raises, the record is refused
+            raise DomainError("invalid-record", f"{spec.name} {table} {key!r}: {error}") from error
+        records.setdefault(table, {})[key] = value
+    return records

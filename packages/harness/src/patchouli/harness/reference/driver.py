@@ -1,0 +1,352 @@
+"""The driver of an agent: takes its turns, in the one order that every host keeps.
+
+    turn/start
+      take pending input
+      agent/pre-step        Reject -> the turn ends as blocked
+                            nothing to say, no step entered or the last one finished -> it ends
+      step/start, user/message ...
+      the model             fails -> agent/request-error -> ask again, or the turn fails
+      assistant/message
+      for each tool call    tool/call, the tool with its hooks, tool/result
+      step/end
+      not finished, or input pending -> next step
+      agent/turn-stopping   input pending -> next step
+    turn/end                always, also on error and cancellation
+
+A step finishes the turn if it has no tool calls, if a tool concluded it, or if the answer hit its
+limit. What a hook or a tool adds waits in the agent's inbox for the next step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+
+from patchouli.harness.events import (
+    AGENT_ERROR,
+    AGENT_PRE_STEP,
+    AGENT_REQUEST_ERROR,
+    AGENT_STATUS,
+    AGENT_TURN_STOPPING,
+    AgentError,
+    AgentStatus,
+    Enter,
+    PreStep,
+    Reject,
+    RequestError,
+    Retry,
+    TurnStopping,
+)
+from patchouli.harness.jsonvalue import snapshot
+from patchouli.harness.messages import (
+    Block,
+    Message,
+    ToolCallBlock,
+    ToolResult,
+    create_user_message,
+    text_block,
+)
+from patchouli.harness.ports import Agent, ToolCall
+from patchouli.harness.reference.models import Answer, Model, ModelRequest, RequestFailed
+from patchouli.harness.signals import CancelSource
+
+if TYPE_CHECKING:
+    from patchouli.harness.jsonvalue import Json
+    from patchouli.harness.kernel import Kernel
+    from patchouli.harness.messages import Failure, SessionEvent
+    from patchouli.harness.reference.sessions import LiveSession
+    from patchouli.harness.reference.tools import ToolRegistry
+    from patchouli.harness.signals import CancelSignal
+
+R = TypeVar("R")
+Reason: TypeAlias = Mapping[str, Any]  # Any: JSON, by its kind
+
+COMPLETED: Reason = {"kind": "completed"}
+
+
+class DrivenAgent(Agent):
+    """An agent whose turns are taken one by one by whoever holds it."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        session: LiveSession,
+        tools: ToolRegistry,
+        model: Model,
+        *,
+        options: Mapping[str, Json],
+    ) -> None:
+        self.model = model
+        self._kernel = kernel
+        self._session = session
+        self._tools = tools
+        self._options = options
+        self._inbox: list[Message] = []
+        self._turn = _last_turn(session.events)
+        self._source: CancelSource | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of its session."""
+        return self._session.header["id"]
+
+    @property
+    def status(self) -> Literal["idle", "running"]:
+        """Whether it is in a turn."""
+        return "idle" if self._source is None else "running"
+
+    @property
+    def options(self) -> Mapping[str, Json]:
+        """What it was made with."""
+        return self._options
+
+    @property
+    def session(self) -> LiveSession:
+        """Its session."""
+        return self._session
+
+    def inject(self, message: Message) -> None:
+        """Queue `message` for the next step, of the next turn if none is running."""
+        self._inbox.append(message)
+
+    def cancel(self, reason: Exception | None = None) -> None:
+        """Fire the signal of the running turn, which ends as aborted; pending input is dropped."""
+        if self._source is not None:
+            self._inbox.clear()
+            self._source.cancel(reason)
+
+    async def say(self, text: str) -> Reason:
+        """Take a turn with what a person typed; return why it ended."""
+        self.inject(create_user_message([text_block(text)], {"kind": "user"}))
+        return await self.take_turn()
+
+    async def take_turn(self) -> Reason:
+        """Take a turn with the pending input, if any; return why it ended.
+
+        Raises:
+            RuntimeError: A turn is running.
+        """
+        if self._source is not None:
+            raise RuntimeError(f"agent {self.id!r} is in a turn already")
+        self._source = CancelSource()
+        self._turn += 1
+        turn = _Turn(self, self._kernel, self._tools, self._inbox, self._turn, self._source.signal)
+        self._tell_status()
+        try:
+            return await turn.run()
+        finally:
+            self._source = None
+            self._tell_status()
+
+    def _tell_status(self) -> None:
+        self._kernel.root.notify(AGENT_STATUS, AgentStatus(agent=self, status=self.status))
+
+
+class _Turn:
+    def __init__(
+        self,
+        agent: DrivenAgent,
+        kernel: Kernel,
+        tools: ToolRegistry,
+        inbox: list[Message],
+        turn: int,
+        signal: CancelSignal,
+    ) -> None:
+        self._agent = agent
+        self._root = kernel.root
+        self._tools = tools
+        self._inbox = inbox
+        self._turn = turn
+        self._signal = signal
+        self._step = 0
+
+    async def run(self) -> Reason:
+        reason: Reason = {"kind": "aborted", "reason": "the task was cancelled"}
+        self._log("turn/start", {"turn": self._turn})
+        try:
+            reason = await self._steps()
+        except RequestFailed as error:
+            reason = self._failed({"kind": "error", "error": error.failure}, error.failure)
+        except Exception as error:
+            if self._signal.reason is not None:
+                reason = {"kind": "aborted", "reason": str(self._signal.reason)}
+            else:
+                told = {"name": type(error).__name__, "message": str(error)}
+                reason = self._failed({"kind": "error", "error": told}, error)
+        finally:
+            self._log("turn/end", {"turn": self._turn, "reason": reason})
+        return reason
+
+    async def _steps(self) -> Reason:
+        finished: Reason | None = None  # how the last step finished the turn, if it did
+        while True:
+            self._signal.raise_if_cancelled()
+            decision = await self._pre_step()
+            if isinstance(decision, Reject):
+                return {"kind": "blocked"}
+            if not decision.messages and (self._step == 0 or finished is not None):
+                return finished or COMPLETED
+            self._step += 1
+            finished = await self._take_step(decision.messages)
+            if finished is None or self._inbox:
+                continue
+            stopping = TurnStopping(agent=self._agent, turn=self._turn, signal=self._signal)
+            await self._root.serial(AGENT_TURN_STOPPING, stopping)
+            if not self._inbox:
+                return finished
+
+    async def _pre_step(self) -> Enter | Reject:
+        batch = tuple(self._inbox)
+        self._inbox.clear()
+        event = PreStep(
+            agent=self._agent,
+            messages=batch,
+            turn=self._turn,
+            step=self._step + 1,
+            signal=self._signal,
+        )
+        return await self._root.chain(AGENT_PRE_STEP, event, default=lambda: Enter(messages=batch))
+
+    async def _take_step(self, batch: Sequence[Message]) -> Reason | None:
+        position = {"turn": self._turn, "step": self._step}
+        self._log("step/start", position)
+        for message in batch:
+            self._log("user/message", cast("Mapping[str, object]", message))
+        answer = await self._answer()
+        self._log_answer(answer, position)
+        calls = [block for block in answer.content if block["type"] == "tool-call"]
+        results = [await self._call(call, position) for call in calls]
+        for result in results:
+            self._inbox.extend(result.get("additionalContexts", ()))
+        self._log("step/end", position)
+        if answer.is_cut:
+            return {"kind": "max-tokens"}
+        if not calls or any(result.get("concludesTurn") for result in results):
+            return COMPLETED
+        return None
+
+    async def _answer(self) -> Answer:
+        while True:
+            request = ModelRequest(
+                messages=_conversation(self._agent.session.events),
+                tools=self._tools.schemas(self._agent),
+                options=self._agent.options,
+                turn=self._turn,
+                step=self._step,
+                signal=self._signal,
+            )
+            try:
+                return await _unless_cancelled(self._agent.model(request), self._signal)
+            except RequestFailed as error:
+                if not isinstance(await self._recovery(error.failure), Retry):
+                    raise
+            self._signal.raise_if_cancelled()
+
+    async def _recovery(self, failure: Failure) -> Retry | None:
+        event = RequestError(
+            agent=self._agent,
+            turn=self._turn,
+            step=self._step,
+            provider=str(self._agent.options.get("provider", "")),
+            failure=failure,
+            signal=self._signal,
+        )
+        return await self._root.chain(AGENT_REQUEST_ERROR, event, default=lambda: None)
+
+    def _log_answer(self, answer: Answer, position: Mapping[str, int]) -> None:
+        options = self._agent.options
+        source = {"kind": "model"}
+        source |= {key: str(options.get(key, "")) for key in ("provider", "model")}
+        message = {
+            **create_user_message(answer.content, {"kind": "user"}),
+            "role": "assistant",
+            "source": source,
+        }
+        usage = {} if answer.usage is None else {"usage": answer.usage}
+        self._log("assistant/message", {**position, "message": message, **usage})
+
+    async def _call(self, call: ToolCallBlock, position: Mapping[str, int]) -> ToolResult:
+        self._signal.raise_if_cancelled()
+        named = {"callId": call["id"], "name": call["name"], "arguments": call["arguments"]}
+        self._log("tool/call", {**position, **named})
+        result = await self._tools.execute(
+            ToolCall(
+                call_id=call["id"],
+                name=call["name"],
+                arguments=_arguments(call["arguments"]),
+                agent=self._agent,
+                signal=self._signal,
+            )
+        )
+        block: dict[str, object] = {
+            "type": "tool-result",
+            "toolCallId": call["id"],
+            "content": result["content"],
+        }
+        if result["isError"]:
+            block["isError"] = True
+        message = create_user_message(
+            [cast("Block", block)], {"kind": "tool", "callId": call["id"]}
+        )
+        logged: dict[str, object] = {**position, "message": message}
+        if (info := result.get("error", {}).get("info")) is not None:
+            logged["error"] = info
+        if "meta" in result:
+            logged["meta"] = result["meta"]
+        self._log("tool/result", logged)
+        return result
+
+    def _failed(self, reason: Reason, error: object) -> Reason:
+        self._root.notify(
+            AGENT_ERROR,
+            AgentError(agent=self._agent, turn=self._turn, step=self._step, error=error),
+        )
+        return reason
+
+    def _log(self, kind: str, data: Mapping[str, object]) -> None:
+        self._agent.session.append(kind, data)
+
+
+async def _unless_cancelled(asked: Awaitable[R], signal: CancelSignal) -> R:
+    """Await `asked`, or cancel it and raise the reason when the signal fires."""
+    task = asyncio.ensure_future(asked)
+
+    def cancel() -> None:
+        task.cancel()
+
+    forget = signal.add_callback(cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if signal.reason is not None and task.cancelled():
+            raise signal.reason from None
+        task.cancel()
+        raise
+    finally:
+        forget()
+
+
+def _arguments(text: str) -> Json:
+    """Return what a model wrote, or the text itself if it is no JSON; the registry refuses that."""
+    try:
+        return snapshot(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _conversation(events: Sequence[SessionEvent]) -> Sequence[Message]:
+    messages: list[Message] = []
+    for event in events:
+        data = cast("Mapping[str, Any]", event["data"])  # Any: JSON, by the type of the event
+        if event["type"] == "user/message":
+            messages.append(cast("Message", data))
+        elif event["type"] in ("assistant/message", "tool/result"):
+            messages.append(data["message"])
+    return messages
+
+
+def _last_turn(events: Sequence[SessionEvent]) -> int:
+    turns = [event["data"]["turn"] for event in events if event["type"] == "turn/start"]
+    return cast("int", turns[-1]) if turns else 0
