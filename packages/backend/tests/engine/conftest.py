@@ -422,10 +422,7 @@ def open_units(open_desk: Any) -> Callable[..., Awaitable[Desk]]:
     """Start engines whose policy has work units, with `limits` and changes to the policy."""
 
     async def open_(*, limits: Limits | None = None, **changes: Any) -> Desk:
-        desk = await open_desk(build_unit_policy(**changes), limits=limits)
-        if not desk.provider.capabilities().work_units:
-            pytest.skip("this store has no work units yet")
-        return desk
+        return await open_desk(build_unit_policy(**changes), limits=limits)
 
     return open_
 

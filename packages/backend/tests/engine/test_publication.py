@@ -558,6 +558,42 @@ async def test_a_closing_repetition_that_loses_a_race_in_its_unit_tries_again(un
     assert await values(units) == [memo("b")]
 
 
+async def test_a_closing_repetition_whose_unit_another_process_published_is_replayed(units):
+    staged = await units.create(memo("a"), **U, call="k")
+
+    async def nothing():
+        pass
+
+    async def close():
+        await units.rival.create(memo("a"), **KEYED)
+
+    units.provider.before_commit.extend([nothing, close])
+    closed = await units.create(memo("a"), **KEYED)
+
+    assert closed == staged
+    assert units.provider.calls == ["commit", "commit", "read", "commit"]
+    assert await units.heads() == {staged.version: memo("a")}
+
+
+async def test_a_closing_repetition_whose_record_ends_meanwhile_meets_what_it_staged(
+    open_desk, unit_policy, refusal
+):
+    policy = unit_policy()
+    policy["retention"]["idempotency_seconds"] = 1
+    units = await open_desk(policy)
+    staged = await units.create(memo("a"), **U, call="k")
+
+    async def outlast_the_record():
+        units.clock.now_unix_ms += 1000
+
+    units.provider.before_commit.append(outlast_the_record)
+    error = await refusal(units.create(memo("a"), **KEYED))
+
+    assert error.reason == "VERSION_CONFLICT"
+    assert error.current_versions == (staged.version,)
+    assert (await units.read(**U))[0] == "active"  # the unit is open
+
+
 async def test_a_closing_repetition_in_a_unit_that_another_sealed_is_refused(units, refusal):
     root = await drift(units)
     staged = await units.create(memo("s"), "s", **U, call="k")

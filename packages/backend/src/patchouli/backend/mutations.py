@@ -81,7 +81,6 @@ if TYPE_CHECKING:
         IdempotencyProbe,
         IdSource,
         Json,
-        ReadOutcome,
         ScopeText,
         Version,
         WorkUnit,
@@ -540,7 +539,7 @@ class Mutations:
         if not (record.is_staged and asked.is_closing):
             return result
         asked = asked._replace(key=asked.key._replace(id=result.entity.id))
-        found: ReadOutcome | None = None
+        heads: tuple[Version, ...] = ()
         for _ in range(ATTEMPTS):
             found = await self._access.read(
                 ReadPlan(
@@ -551,17 +550,21 @@ class Mutations:
                 )
             )
             if not isinstance(found, Reading):
+                raise refused(found)
+            heads, known = found.heads, found.record
+            if known is None:  # its time has ended since, and what it staged is in the way
                 break
-            if not isinstance(found.record, Replayed):
-                raise refused(found.record)
-            if not found.record.is_staged:  # the unit was published meanwhile
-                return replayed(found.record.result_json)
-            outcome = await self._access.commit(self._closing_commit(asked, result, found.heads))
-            if isinstance(outcome, Published | Drifted):
-                return await self.publication.close(self._closing(asked, result), outcome)
-            if not isinstance(outcome, Raced):
-                raise refused(outcome)
-        raise conflict(found.heads) if isinstance(found, Reading) else refused(found)
+            if isinstance(known, Replayed) and known.is_staged:
+                outcome = await self._access.commit(self._closing_commit(asked, result, heads))
+                if isinstance(outcome, Published | Drifted):
+                    return await self.publication.close(self._closing(asked, result), outcome)
+                if isinstance(outcome, Raced):
+                    continue
+                known = outcome
+            if isinstance(known, Replayed):  # the unit was published meanwhile
+                return replayed(known.result_json)
+            raise refused(known)
+        raise conflict(heads)
 
     def _closing_commit(
         self, asked: _Asked, result: EntityResult, heads: Sequence[Version]
