@@ -117,10 +117,8 @@ class Engine:
     ) -> Engine:
         """Return an engine that is ready: the policy fits the provider, and the provider is up.
 
-        Behaviors whose needs cannot be met do not prevent the start: `warnings` names them, and
-        a request that selects one is refused and changes nothing. Work units that an earlier run
-        sealed are published, or else discarded, before anything is admitted; `recovery` counts
-        them.
+        `warnings` are those of the policy. Work units that an earlier run sealed are published, or
+        else discarded, before anything is admitted; `recovery` counts them.
 
         Raises:
             ConfigurationError: The provider does not offer what the policy asks for.

@@ -21,7 +21,14 @@ from patchouli.backend.config.models import (
 from patchouli.backend.errors import InvalidRequestError
 from patchouli.backend.pointers import UNBOUND, Unbound
 from patchouli.backend.policy.keys import KeyDeriver
-from patchouli.provider import CausalToken, Consistency, SessionRequirement, Source, WorkUnit
+from patchouli.provider import (
+    INTEGER_MAX,
+    CausalToken,
+    Consistency,
+    SessionRequirement,
+    Source,
+    WorkUnit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +43,6 @@ if TYPE_CHECKING:
     from patchouli.backend.policy.keys import Scope
     from patchouli.provider import ControlKey, Json
 
-TIME_MAX_MS = 2**63 - 1  # a time beyond never comes; durations end here
 _STRATEGIES: dict[object, Strategy] = {"merge": "merge", "mvcc": "mvcc", "reject": "reject"}
 _AUTHORITY = frozenset({Source.AUTHORITY})
 
@@ -61,7 +67,7 @@ class UnitDescriptor:
             scope=scope.text,
             policy_json=self.policy_text,
             now_unix_ms=now_unix_ms,
-            expires_at_unix_ms=min(now_unix_ms + self.ttl_ms, TIME_MAX_MS),
+            expires_at_unix_ms=min(now_unix_ms + self.ttl_ms, INTEGER_MAX),
         )
 
 
