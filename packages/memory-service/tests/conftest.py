@@ -16,7 +16,7 @@ from patchouli.memory_service import MemoryService, memory_service
 
 sys.path.append(str(Path(__file__).parent))  # test files are imported without a package around
 
-from memory_doubles import Consumer  # noqa: E402 - is found from here on
+from memory_doubles import Consumer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -50,7 +50,7 @@ async def leaves_no_task() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def kernel(leaves_no_task: None) -> AsyncIterator[Kernel]:  # noqa: ARG001 - set up first, so looks last
+async def kernel(leaves_no_task: None) -> AsyncIterator[Kernel]:
     async with Kernel(task_grace_ms=20) as kernel:
         yield kernel
 
@@ -107,7 +107,7 @@ class Owner:
 
 
 @pytest.fixture
-def owner(kernel: Kernel, memory: MemoryService) -> Callable[[], Any]:  # noqa: ARG001 - has to run
+def owner(kernel: Kernel, memory: MemoryService) -> Callable[[], Any]:
     async def make() -> Owner:
         owner = Owner()
 

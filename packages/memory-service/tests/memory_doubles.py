@@ -131,11 +131,12 @@ class Opening:
 
 
 class Feed(Plain):
-    """A reactive memory: each attempt waits until the test opens it."""
+    """A reactive memory: each attempt waits until the test opens it, or the subscription stops."""
 
-    def __init__(self, plugin_id: str) -> None:
+    def __init__(self, plugin_id: str, *, ignores_signal: bool = False) -> None:
         super().__init__(plugin_id)
         self.attempts = 0
+        self._ignores_signal = ignores_signal
         self._openings: asyncio.Queue[Opening] = asyncio.Queue()
 
     async def subscribe(
@@ -144,7 +145,16 @@ class Feed(Plain):
         self.attempts += 1
         opening = Opening(request, emit, ctx, asyncio.get_running_loop().create_future())
         self._openings.put_nowait(opening)
-        return await opening.answer
+        assert ctx.signal is not None
+        forget = ctx.signal.add_callback(lambda: self._give_up(opening))
+        try:
+            return await opening.answer
+        finally:
+            forget()
+
+    def _give_up(self, opening: Opening) -> None:
+        if not self._ignores_signal and not opening.answer.done():
+            opening.fails(ConnectionError("not wanted any more"))
 
     async def opening(self) -> Opening:
         return await asyncio.wait_for(self._openings.get(), WAIT_SECONDS)

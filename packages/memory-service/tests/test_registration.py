@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from memory_doubles import META, Plain, asked
-from patchouli.harness import Kernel, PluginSpec, ScopeClosed
-from patchouli.harness.events import PATCHOULI_REGISTRATIONS, Registrations
+from patchouli.harness import (
+    PATCHOULI_REGISTRATIONS,
+    Kernel,
+    PluginSpec,
+    Registrations,
+    ScopeClosed,
+)
 from patchouli.memory_service import MemoryService, RegistrationError, RouteCall, memory_service
 
 if TYPE_CHECKING:
@@ -102,14 +107,14 @@ async def test_a_stale_handle_leaves_a_later_registration_alone(memory: MemorySe
 
 @pytest.mark.checklist("MS-14")
 async def test_a_filter_that_is_a_coroutine_function_is_refused(memory: MemoryService) -> None:
-    async def wants(call: RouteCall) -> bool:  # noqa: ARG001
+    async def wants(call: RouteCall) -> bool:
         return True
 
     class Callable_:  # noqa: N801
-        async def __call__(self, call: RouteCall) -> bool:  # noqa: ARG002
+        async def __call__(self, call: RouteCall) -> bool:
             return True
 
-    async def yields(call: RouteCall) -> Any:  # noqa: ARG001
+    async def yields(call: RouteCall) -> Any:
         yield True
 
     plugin = Plain("oak")

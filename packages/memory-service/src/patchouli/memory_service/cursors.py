@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from patchouli.harness import PluginSpec, encode_json, trim
-from patchouli.harness.ports import DomainSpec
+from patchouli.harness import DomainSpec, PluginSpec, encode_json, trim
 from patchouli.memory_service.errors import CursorsClosedError
 
 if TYPE_CHECKING:
-    from patchouli.harness import Context, Json
-    from patchouli.harness.ports import Domain, KvTable, StorageDomains
+    from patchouli.harness import Context, Domain, Json, KvTable, StorageDomains
     from patchouli.memory_service.consumer import CursorStore
 
 CURSORS_SERVICE: Final = "patchouliCursors"
@@ -125,8 +123,9 @@ def require_cursor_record(record: Json) -> None:
 
 async def _start(ctx: Context, _: object) -> None:
     cursors = DomainCursors()
-    await cursors.open(ctx.get("storageDomain"))
+    # Before the opening: a run that is told to stop meanwhile takes no effects any more.
     ctx.effect(lambda: cursors.aclose, "patchouli cursors")
+    await cursors.open(ctx.get("storageDomain"))
     ctx.provide(CURSORS_SERVICE, cursors)
 
 

@@ -11,10 +11,11 @@ import random as chance  # noqa: TID251 - this is the door; a caller may bring i
 from typing import TYPE_CHECKING, Any, Final
 
 from patchouli.harness import (
+    PATCHOULI_REGISTRATIONS,
     PluginSpec,
+    Registrations,
     ScopeClosed,
 )
-from patchouli.harness.events import PATCHOULI_REGISTRATIONS, Registrations
 from patchouli.memory_service.configuration import MemoryServiceConfig
 from patchouli.memory_service.dispatch import Dispatch
 from patchouli.memory_service.meta import RouteCall, require_meta
