@@ -30,10 +30,15 @@ from patchouli.provider_conformance.builders import (
 from patchouli.provider_sqlite import IndexLimits, SqliteLimits, SqliteProvider
 from patchouli.provider_sqlite.changes import prune, read_changes
 from patchouli.provider_sqlite.commits import Ledger
-from patchouli.provider_sqlite.connection import Connection, Disk, open_writer, use_wal
+from patchouli.provider_sqlite.connection import (
+    Connection,
+    Disk,
+    open_writer,
+    transaction,
+    use_wal,
+)
 from patchouli.provider_sqlite.control import check_bounds
 from patchouli.provider_sqlite.lifecycle import Chance, read_last_cursor, start_run
-from patchouli.provider_sqlite.retention import transaction
 from patchouli.provider_sqlite.testing import check_truth
 
 if TYPE_CHECKING:

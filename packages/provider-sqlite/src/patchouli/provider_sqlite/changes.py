@@ -87,8 +87,10 @@ def read_changes(connection: Connection, plan: ChangesPlan, *, incarnation: str)
             bindings.append(ids_text(plan.ids))
         limit = plan.limit
         if plan.limit_bytes is not None:
-            lengths: str = connection.execute(LENGTHS + selected + ORDER, (*bindings, limit)).get
-            limit = _number_within(json.loads(lengths), plan.limit_bytes, limit)
+            found: str = connection.execute(LENGTHS + selected + ORDER, (*bindings, limit)).get
+            lengths = json.loads(found)
+            number = within(lengths, most=limit, most_bytes=plan.limit_bytes)
+            limit = number if number < len(lengths) else limit
         page: str = connection.execute(PAGE + selected + ORDER, (*bindings, limit)).get
         changes = tuple(map(change_of, json.loads(page)))
         is_full = len(changes) == limit
@@ -101,16 +103,6 @@ def read_changes(connection: Connection, plan: ChangesPlan, *, incarnation: str)
         )
     finally:
         cursor.close()
-
-
-def _number_within(lengths: list[int], limit_bytes: int, limit: int) -> int:
-    """Return how many changes have no more metadata than `limit_bytes` together, at least one."""
-    total = 0
-    for number, length in enumerate(lengths):
-        total += length
-        if number and total > limit_bytes:
-            return number
-    return limit
 
 
 def read_frontier(connection: Connection, scope: ScopeText) -> int:

@@ -1,15 +1,16 @@
-"""Opening connections: which settings they get, and why."""
+"""Opening connections: which settings they get, and why; and one transaction on them."""
 
 from __future__ import annotations
 
 from array import array
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NewType, Protocol, cast
 
 import apsw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from pathlib import Path
 
 SqlValue = None | int | float | str | bytes
@@ -166,6 +167,19 @@ def open_reader(
     connection.execute("PRAGMA query_only = ON")
     connection.execute(f"PRAGMA cache_size = -{cache_kib}")
     return connection
+
+
+@contextmanager
+def transaction(connection: Connection) -> Generator[None]:
+    """Keep everything that is done inside, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def use_wal(connection: Connection) -> bool:

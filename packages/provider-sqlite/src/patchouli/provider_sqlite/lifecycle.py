@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from patchouli.provider import INTEGER_MAX, CorruptStoreError, RuntimeGeneration
+from patchouli.provider_sqlite.connection import transaction
 from patchouli.provider_sqlite.errors import KIND
 from patchouli.provider_sqlite.migrations import bring_up_to_date, require_ours
 from patchouli.provider_sqlite.ownership import Witness
@@ -55,8 +56,7 @@ def start_run(
         FormatVersionError: It belongs to another program or a newer release.
         CorruptStoreError: It says that it is ours and is not complete.
     """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         found = require_ours(connection)
         bring_up_to_date(connection, found)
         if found == 0:
@@ -74,11 +74,6 @@ def start_run(
             pass
         sealed_units = read_sealed(connection)
         connection.execute(START, (generation + 1, now_unix_ms))
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
     return RuntimeGeneration(
         generation=generation + 1,
         recovered_after_unclean_shutdown=bool(running),
@@ -90,16 +85,10 @@ def start_run(
 
 def stop_run(connection: Connection, *, now_unix_ms: int) -> None:
     """Write down that this run ended cleanly, with overdue work units expired."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         while expire_overdue(connection, now_unix_ms=now_unix_ms):
             pass
         connection.execute(STOP, (now_unix_ms,))
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def read_last_cursor(connection: Connection) -> int:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from patchouli.provider import GraphNode, VersionId, walk
 from patchouli.provider_sqlite import changes, idempotency
 from patchouli.provider_sqlite.codec import ids_of, within
+from patchouli.provider_sqlite.connection import transaction
 from patchouli.provider_sqlite.units import expire_overdue
 
 if TYPE_CHECKING:
@@ -297,19 +298,6 @@ class Compactor:
                 self._place = FIRST
                 self._looked_at.clear()
                 return None
-
-
-@contextmanager
-def transaction(connection: Connection) -> Generator[None]:
-    """Keep everything that is done inside, or nothing."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _forget_units(connection: Connection, *, before: int, limit: int) -> int:

@@ -35,9 +35,11 @@ from patchouli.provider import (
     UnitRefused,
     UnitState,
 )
+from patchouli.provider_sqlite.connection import transaction
 from patchouli.provider_sqlite.control import check_bounds
 from patchouli.provider_sqlite.group import Entered, Frontier
 from patchouli.provider_sqlite.heads import misuse
+from patchouli.provider_sqlite.idempotency import forget_records
 
 if TYPE_CHECKING:
     from patchouli.provider import Consistency, VersionId, WorkUnit
@@ -64,7 +66,6 @@ FORGET_STAGED: Final = (
     "DELETE FROM work_unit_version WHERE unit_id = ?",
     "DELETE FROM work_unit_entity WHERE unit_id = ?",
 )
-FORGET_RECORDS: Final = "DELETE FROM idempotency WHERE unit_id = ?"
 OVERDUE: Final = """
 SELECT unit_id FROM work_unit INDEXED BY work_unit_expiry
 WHERE state IN ('open', 'sealed') AND expires_at <= ? ORDER BY expires_at LIMIT ?
@@ -263,7 +264,7 @@ def open_unit(group: Group, unit: Unit, named: WorkUnit) -> Unit:
 def expire(connection: Connection, unit_id: int, *, now_unix_ms: int) -> None:
     """Discard everything that an unfinished unit has staged, and refuse it from now on."""
     forget_staged(connection, unit_id)
-    connection.execute(FORGET_RECORDS, (unit_id,))
+    forget_records(connection, unit_id)
     connection.execute(END, (unit_id, "expired", now_unix_ms))
 
 
@@ -285,15 +286,8 @@ def sweep(connection: Connection, *, now_unix_ms: int, limit: int = SWEPT_AT_ONC
     """Expire some overdue units in a transaction of their own; none, if there are none."""
     if not connection.execute(OVERDUE, (now_unix_ms, 1)).fetchall():
         return 0
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        swept = expire_overdue(connection, now_unix_ms=now_unix_ms, limit=limit)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return swept
+    with transaction(connection):
+        return expire_overdue(connection, now_unix_ms=now_unix_ms, limit=limit)
 
 
 def read_sealed(connection: Connection) -> tuple[SealedUnit, ...]:

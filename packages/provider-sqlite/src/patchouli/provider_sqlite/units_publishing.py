@@ -38,6 +38,7 @@ from patchouli.provider_sqlite import bulk, heads
 from patchouli.provider_sqlite.budget import Budget
 from patchouli.provider_sqlite.codec import NO_IDS, ids_of, ids_text, version_of
 from patchouli.provider_sqlite.heads import misuse
+from patchouli.provider_sqlite.idempotency import publish_records, replace_result
 from patchouli.provider_sqlite.reads import active_ids, ids
 from patchouli.provider_sqlite.units import (
     END,
@@ -90,9 +91,6 @@ NAME_POSITIONS: Final = bulk.RowsStatement(
     "WHERE column1 IS NOT NULL",
     width=3,
 )
-REPLACE_RESULT: Final = "UPDATE idempotency SET result = ?3 WHERE identity = ?1 AND unit_id = ?2"
-DROP_RECORDS: Final = "DELETE FROM idempotency WHERE unit_id = ? AND expires_at <= ?"
-PUBLISH_RECORDS: Final = "UPDATE idempotency SET unit_id = NULL WHERE unit_id = ?"
 
 
 class StagedEntity(NamedTuple):
@@ -180,7 +178,7 @@ class PublishUnit:
         _require_consistent(connection, unit, plan.resolutions)
         group.require_in_time(plan.deadline_unix_ms)
         for identity, result_json in plan.results:
-            connection.execute(REPLACE_RESULT, (identity, unit.unit_id, result_json))
+            replace_result(connection, unit.unit_id, identity, result_json)
         resolutions = {(r.key.type, r.key.id): r for r in plan.resolutions}
         return publish_unit(
             group, unit, entities, recorded_at=plan.recorded_at_unix_ms, resolutions=resolutions
@@ -276,8 +274,7 @@ def publish_unit(
         publication.add(entity, versions[entity.name], resolution)
     publication.write()
     check("I31 the heads that are answered are those that are published", publication.is_shown)
-    connection.execute(DROP_RECORDS, (unit.unit_id, recorded_at))
-    connection.execute(PUBLISH_RECORDS, (unit.unit_id,))
+    publish_records(connection, unit.unit_id, now_unix_ms=recorded_at)
     connection.execute(END, (unit.unit_id, "committed", group.unix_ms()))
     check("I34 a work unit leaves its name", lambda: not read_staged(connection, unit))
     return Published(
