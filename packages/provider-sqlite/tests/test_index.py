@@ -80,9 +80,10 @@ def kept(library: Library, disk: Disk | None = None) -> Iterator[Index]:
 
 def assert_right(library: Library, index: Index, reader: Connection | None = None) -> None:
     for plan in PLANS:
-        page = index.retrieve(
-            cast("apsw.Connection", reader or library.reader), plan, clock=SystemClock()
-        )
+        connection = cast("apsw.Connection", reader or library.reader)
+        answer = index.retrieve(connection, plan, clock=SystemClock())
+        assert answer is not None
+        page = answer.outcome
         assert isinstance(page, Page)
         assert list(page.hits) == library.expected(plan)
 
