@@ -126,14 +126,16 @@ class LocalFileSystem(FileSystem):
                 if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):
                     raise _not_regular(target) from error
                 raise
-            with open(descriptor, "rb", buffering=0) as file:
+            try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise _not_regular(target)
                 parts: list[bytes] = []
                 left = max_bytes + 1
-                while left > 0 and (part := file.read(min(left, _READ_BYTES))):
+                while left > 0 and (part := os.read(descriptor, min(left, _READ_BYTES))):
                     parts.append(part)
                     left -= len(part)
+            finally:
+                os.close(descriptor)
             if left == 0:
                 raise FsError(
                     "FS_TOO_LARGE", f"{target.display_path!r} has more than {max_bytes} bytes"

@@ -1,0 +1,224 @@
+"""Durable records: seen only when they are on the disk, valid or not opened."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from patchouli.harness import (
+    DomainChanged,
+    DomainError,
+    DomainSpec,
+    Json,
+    Kernel,
+    SingletonSpec,
+)
+from patchouli.harness.reference import SqliteDomains
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+def is_text(value: Json) -> None:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+
+
+def anything(_: Json) -> None: ...
+
+
+SPEC = DomainSpec(
+    name="notes",
+    version=1,
+    tables={"texts": is_text, "things": anything},
+    singleton=SingletonSpec(initial={"count": 0}, validate=anything),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "domains.db"
+
+
+@pytest.fixture
+async def store(kernel: Kernel, path: Path) -> AsyncIterator[SqliteDomains]:
+    store = SqliteDomains(kernel, path)
+    yield store
+    await store.aclose()
+
+
+def stored(path: Path) -> list[tuple[str, str, str]]:
+    connection = sqlite3.connect(path)
+    rows = connection.execute('SELECT "table", key, value FROM record ORDER BY 1, 2').fetchall()
+    connection.close()
+    return rows
+
+
+def code_of(caught: pytest.ExceptionInfo[DomainError]) -> str:
+    return caught.value.code
+
+
+async def test_records_are_there_again_after_reopening(
+    kernel: Kernel, store: SqliteDomains, path: Path
+) -> None:
+    domain = await store.open(SPEC)
+    await domain.table("texts").put("b", "two é")
+    await domain.table("texts").put("a", "one")
+    await domain.table("things").put("gone", [1])
+    await domain.singleton().put({"count": 1})
+    deleted = [await domain.table("things").delete("gone") for _ in range(2)]
+    await store.aclose()
+
+    again = SqliteDomains(kernel, path)
+    domain = await again.open(SPEC)
+
+    assert deleted == [True, False]
+    assert dict(domain.table("texts").items()) == {"a": "one", "b": "two é"}
+    assert (len(domain.table("texts")), len(domain.table("things"))) == (2, 0)
+    assert domain.table("texts").get("c") is None
+    assert domain.singleton().get() == {"count": 1}
+    await again.aclose()
+
+
+async def test_a_write_is_on_the_disk_before_it_is_seen_and_told(
+    kernel: Kernel, store: SqliteDomains, path: Path
+) -> None:
+    told: list[tuple[DomainChanged, Json, list[tuple[str, str, str]]]] = []
+    domain = await store.open(SPEC)
+    table = domain.table("texts")
+    kernel.root.on(
+        "domain/changed", lambda change: told.append((change, table.get("a"), stored(path)))
+    )
+
+    writing = asyncio.create_task(table.put("a", "one"))
+    await asyncio.sleep(0)
+    seen_early = table.get("a")
+    await writing
+    await table.delete("a")
+
+    put = DomainChanged(domain="notes", table="texts", key="a", operation="put", value="one")
+    deleted = DomainChanged(domain="notes", table="texts", key="a", operation="delete")
+    assert seen_early is None
+    assert told == [(put, "one", [("texts", "a", '"one"')]), (deleted, None, [])]
+
+
+async def test_writes_are_made_in_the_order_in_which_they_were_asked_for(
+    kernel: Kernel, store: SqliteDomains
+) -> None:
+    told: list[Json] = []
+    kernel.root.on("domain/changed", lambda change: told.append(change.value))
+    domain = await store.open(SPEC)
+
+    await asyncio.gather(*(domain.table("things").put("k", number) for number in range(20)))
+
+    assert told == list(range(20))
+    assert domain.table("things").get("k") == 19
+
+
+async def test_records_are_copies(store: SqliteDomains) -> None:
+    domain = await store.open(SPEC)
+    value: Any = {"list": [1]}
+    await domain.table("things").put("k", value)
+
+    value["list"].append(2)
+    read: Any = domain.table("things").get("k")
+    read["list"].append(3)
+
+    assert domain.table("things").get("k") == {"list": [1]}
+
+
+@pytest.mark.parametrize("value", [7, {1, 2}, float("nan")])
+async def test_an_invalid_record_is_not_written(store: SqliteDomains, value: Any) -> None:
+    domain = await store.open(SPEC)
+
+    with pytest.raises(DomainError) as caught:
+        await domain.table("texts").put("k", value)
+
+    assert code_of(caught) == "invalid-record"
+    assert domain.table("texts").get("k") is None
+
+
+async def test_an_invalid_stored_record_refuses_the_domain(
+    store: SqliteDomains, path: Path
+) -> None:
+    domain = await store.open(SPEC)
+    await domain.table("things").put("k", 1)
+    await domain.close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE record SET \"table\" = 'texts'")
+    connection.commit()
+    connection.close()
+
+    for _ in range(2):
+        with pytest.raises(DomainError) as caught:
+            await store.open(SPEC)
+        assert code_of(caught) == "invalid-record"
+
+
+async def test_a_domain_is_open_once_and_in_its_version(store: SqliteDomains) -> None:
+    opening = [store.open(SPEC), store.open(SPEC)]
+    domain, error = await asyncio.gather(*opening, return_exceptions=True)
+    assert isinstance(error, DomainError)
+    assert error.code == "already-open"
+    assert not isinstance(domain, BaseException)
+    await domain.close()
+
+    with pytest.raises(DomainError) as caught:
+        await store.open(DomainSpec(name="notes", version=2, tables={}))
+
+    assert code_of(caught) == "version-mismatch"
+    await store.open(SPEC)
+
+
+async def test_a_close_lets_writes_end_and_refuses_new_ones(
+    store: SqliteDomains, path: Path
+) -> None:
+    domain = await store.open(SPEC)
+    table = domain.table("things")
+    writes = [asyncio.create_task(table.put(str(number), number)) for number in range(3)]
+    await asyncio.sleep(0)
+
+    await asyncio.gather(domain.close(), domain.close())
+
+    assert [write.done() for write in writes] == [True] * 3
+    assert len(stored(path)) == 3
+    with pytest.raises(DomainError) as caught:
+        await table.put("late", 1)
+    assert code_of(caught) == "closed"
+    await domain.close()
+
+
+async def test_a_write_whose_caller_has_gone_is_still_made(store: SqliteDomains) -> None:
+    domain = await store.open(SPEC)
+    table = domain.table("things")
+    writing = asyncio.create_task(table.put("k", 1))
+    await asyncio.sleep(0)
+
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    await domain.close()
+
+    assert table.get("k") == 1
+
+
+async def test_names_are_checked_and_absent_things_are_key_errors(
+    kernel: Kernel, store: SqliteDomains, tmp_path: Path
+) -> None:
+    domain = await store.open(DomainSpec(name="bare", version=1, tables={}))
+
+    with pytest.raises(ValueError, match="No"):
+        await store.open(DomainSpec(name="No", version=1, tables={}))
+    with pytest.raises(KeyError):
+        domain.table("texts")
+    with pytest.raises(KeyError):
+        domain.singleton()
+
+    nowhere = SqliteDomains(kernel, tmp_path / "missing" / "domains.db")
+    with pytest.raises(DomainError) as caught:
+        await nowhere.open(SPEC)
+    assert code_of(caught) == "backend-not-found"
+    await nowhere.aclose()

@@ -1,0 +1,494 @@
+"""The order of a turn, as the events and the log show it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from patchouli.harness import (
+    AgentError,
+    AgentEvent,
+    AgentStatus,
+    Enter,
+    JsonObject,
+    Kernel,
+    PreStep,
+    Reject,
+    RequestError,
+    Retry,
+    SessionStart,
+    ToolDefinition,
+    TurnStopping,
+    create_user_message,
+    text_block,
+)
+from patchouli.harness.reference import (
+    Answer,
+    DrivenAgent,
+    ModelRequest,
+    ReferenceHost,
+    RequestFailed,
+    ScriptedModel,
+    tool_call,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from patchouli.harness import Message
+
+EVENTS = (
+    "agent/created",
+    "agent/session-start",
+    "agent/status",
+    "agent/pre-step",
+    "agent/request-error",
+    "agent/turn-stopping",
+    "agent/error",
+    "agent/disposed",
+    "tools/post-execute",
+    "tools/result",
+    "session/created",
+    "session/disposed",
+)
+
+
+@pytest.fixture
+def host(kernel: Kernel) -> ReferenceHost:
+    return ReferenceHost(kernel)
+
+
+@pytest.fixture
+def told(host: ReferenceHost) -> list[str]:
+    """All that happens, hooks and log together, in order."""
+    told: list[str] = []
+
+    def note(event: str) -> Callable[..., object]:
+        def listener(*args: Any) -> object:
+            told.append(event)
+            return args[-1]() if event in CHAINS else None
+
+        return listener
+
+    for event in EVENTS:
+        host.kernel.root.on(event, note(event), prepend=True)
+    host.kernel.root.on("session/event", lambda _, event: told.append(event["type"]))
+    return told
+
+
+CHAINS = ("agent/pre-step", "agent/request-error", "tools/post-execute")
+
+
+def note(text: str) -> Message:
+    return create_user_message([text_block(text)], {"kind": "plugin", "plugin": "test"})
+
+
+def texts(request: ModelRequest) -> list[str]:
+    """Return the words of a conversation."""
+    return [
+        block["text"] if block["type"] == "text" else block["type"]
+        for message in request.messages
+        for block in message["content"]
+    ]
+
+
+def echo(name: str = "echo") -> ToolDefinition:
+    async def execute(arguments: JsonObject, _: object) -> Any:
+        return arguments
+
+    return ToolDefinition(
+        name=name,
+        description="says it again",
+        parameters={"type": "object"},
+        output_schema={},
+        execute=execute,
+        render=lambda _, value: [text_block(f"echo {value}")],
+    )
+
+
+def log_of(agent: DrivenAgent) -> list[str]:
+    return [event["type"] for event in agent.session.events]
+
+
+async def test_a_turn_with_a_tool_and_an_error_keeps_the_order(
+    host: ReferenceHost, told: list[str]
+) -> None:
+    host.tools.register(echo())
+    model = ScriptedModel(
+        [
+            RequestFailed({"message": "busy", "code": "busy"}),
+            Answer(content=[text_block("hm"), tool_call("c1", "echo", '{"a":1}')]),
+            "done",
+        ]
+    )
+
+    async def recover(_: RequestError, __: object) -> Retry:
+        return Retry()
+
+    host.kernel.root.on("agent/request-error", recover)
+    agent = host.create_agent(model, session_id="s1", cwd="/srv/demo")
+
+    reason = await agent.say("go")
+    await host.dispose_agent(agent)
+
+    assert reason == {"kind": "completed"}
+    assert told == [
+        "session/created",
+        "agent/created",
+        "agent/session-start",
+        "agent/status",
+        "turn/start",
+        "agent/pre-step",
+        "step/start",
+        "user/message",
+        "agent/request-error",
+        "assistant/message",
+        "tool/call",
+        "tools/post-execute",
+        "tools/result",
+        "tool/result",
+        "step/end",
+        "agent/pre-step",
+        "step/start",
+        "assistant/message",
+        "step/end",
+        "agent/turn-stopping",
+        "turn/end",
+        "agent/status",
+        "agent/disposed",
+        "session/disposed",
+    ]
+    assert texts(model.requests[-1]) == ["go", "hm", "tool-call", "tool-result"]
+
+
+@pytest.mark.checklist("HN-27")
+async def test_a_turn_without_input_ends_without_a_request(host: ReferenceHost) -> None:
+    model = ScriptedModel()
+    agent = host.create_agent(model)
+
+    reason = await agent.take_turn()
+
+    assert reason == {"kind": "completed"}
+    assert model.requests == []
+    assert log_of(agent) == ["turn/start", "turn/end"]
+
+
+@pytest.mark.checklist("HN-27")
+async def test_an_empty_batch_after_the_last_step_ends_the_turn(host: ReferenceHost) -> None:
+    model = ScriptedModel(["one"])
+    batches: list[int] = []
+
+    async def swallow(event: PreStep, call_next: Callable[[], Awaitable[Enter]]) -> Enter:
+        batches.append(len(event.messages))
+        entered = await call_next()
+        return entered if event.step == 1 else Enter(messages=[])
+
+    async def inject(event: TurnStopping) -> None:
+        event.agent.inject(note("more"))
+
+    host.kernel.root.on("agent/pre-step", swallow)
+    host.kernel.root.on("agent/turn-stopping", inject)
+    agent = host.create_agent(model)
+
+    reason = await agent.say("go")
+
+    assert reason == {"kind": "completed"}
+    assert batches == [1, 1]
+    assert len(model.requests) == 1
+    assert log_of(agent).count("step/start") == 1
+
+
+async def test_a_step_after_tool_calls_is_entered_with_an_empty_batch(host: ReferenceHost) -> None:
+    host.tools.register(echo())
+    batches: list[int] = []
+    host.kernel.root.on(
+        "agent/pre-step",
+        lambda event, call_next: batches.append(len(event.messages)) or call_next(),
+    )
+    agent = host.create_agent(ScriptedModel([Answer(content=[tool_call("c1", "echo")]), "done"]))
+
+    await agent.say("go")
+
+    assert batches == [1, 0]
+    assert log_of(agent).count("step/start") == 2
+
+
+async def test_a_step_may_consist_of_what_a_hook_adds(host: ReferenceHost) -> None:
+    async def recall(_: PreStep, call_next: Callable[[], Awaitable[Enter]]) -> Enter:
+        entered = await call_next()
+        return Enter(messages=[*entered.messages, note("recall")])
+
+    host.kernel.root.on("agent/pre-step", recall, prepend=True)
+    model = ScriptedModel(["hello"])
+    agent = host.create_agent(model)
+
+    await agent.take_turn()
+
+    assert texts(model.requests[0]) == ["recall"]
+
+
+async def test_a_rejected_step_blocks_the_turn_and_drops_its_batch(host: ReferenceHost) -> None:
+    effect = host.kernel.root.on("agent/pre-step", lambda _, __: Reject())
+    model = ScriptedModel(["later"])
+    agent = host.create_agent(model)
+
+    assert await agent.say("dropped") == {"kind": "blocked"}
+    await effect.dispose()
+    await agent.say("taken")
+
+    assert texts(model.requests[0]) == ["taken"]
+
+
+async def test_what_is_queued_while_a_turn_stops_makes_another_step(host: ReferenceHost) -> None:
+    asked: list[int] = []
+
+    async def stopping(event: TurnStopping) -> None:
+        asked.append(event.turn)
+        if len(asked) == 1:
+            event.agent.inject(note("wait"))
+
+    host.kernel.root.on("agent/turn-stopping", stopping)
+    model = ScriptedModel(["one", "two"])
+    agent = host.create_agent(model)
+
+    await agent.say("go")
+
+    assert asked == [1, 1]
+    assert texts(model.requests[1]) == ["go", "one", "wait"]
+
+
+async def test_contexts_of_a_result_join_the_next_step(host: ReferenceHost) -> None:
+    host.tools.register(echo())
+
+    async def add(_: object, __: object, call_next: Callable[[], Awaitable[Any]]) -> Any:
+        return {**await call_next(), "additionalContexts": [note("context")]}
+
+    host.kernel.root.on("tools/post-execute", add)
+    model = ScriptedModel([Answer(content=[tool_call("c1", "echo"), tool_call("c2", "echo")]), "x"])
+    agent = host.create_agent(model)
+
+    await agent.say("go")
+
+    assert texts(model.requests[1])[-4:] == ["tool-result", "tool-result", "context", "context"]
+
+
+async def test_a_concluding_tool_and_a_cut_answer_finish_the_turn(host: ReferenceHost) -> None:
+    host.tools.register(echo(), concludes_turn=True)
+    call = tool_call("c1", "echo")
+    model = ScriptedModel([Answer(content=[call]), Answer(content=[call], is_cut=True)])
+    agent = host.create_agent(model)
+
+    concluded = await agent.say("go")
+    cut = await agent.say("go on")
+
+    assert (concluded, cut) == ({"kind": "completed"}, {"kind": "max-tokens"})
+    assert len(model.requests) == 2
+
+
+async def test_a_failure_that_nobody_recovers_from_ends_the_turn_as_an_error(
+    host: ReferenceHost,
+) -> None:
+    failure = {"message": "down", "code": "down", "status": 500}
+    seen: list[RequestError] = []
+    errors: list[AgentError] = []
+
+    async def observe(event: RequestError, call_next: Callable[[], Awaitable[Any]]) -> Any:
+        seen.append(event)
+        return await call_next()
+
+    host.kernel.root.on("agent/request-error", observe)
+    host.kernel.root.on("agent/error", errors.append)
+    agent = host.create_agent(
+        ScriptedModel([RequestFailed(failure)]),  # type: ignore[arg-type] - a plain dictionary
+        options={"provider": "pond"},
+    )
+
+    reason = await agent.say("go")
+
+    assert reason == {"kind": "error", "error": failure}
+    assert [(one.provider, one.turn, one.step, one.failure) for one in seen] == [
+        ("pond", 1, 1, failure)
+    ]
+    assert [(one.turn, one.step, one.error) for one in errors] == [(1, 1, failure)]
+    assert log_of(agent)[-1] == "turn/end"
+    assert agent.status == "idle"
+
+
+async def test_a_hook_that_raises_ends_the_turn_as_an_error(host: ReferenceHost) -> None:
+    errors: list[object] = []
+
+    def fail(_: PreStep, __: object) -> None:
+        raise ValueError("torn")
+
+    host.kernel.root.on("agent/pre-step", fail)
+    host.kernel.root.on("agent/error", lambda event: errors.append(event.error))
+    agent = host.create_agent(ScriptedModel())
+
+    reason = await agent.say("go")
+
+    assert reason == {"kind": "error", "error": {"name": "ValueError", "message": "torn"}}
+    assert [type(error) for error in errors] == [ValueError]
+
+
+async def test_a_cancelled_turn_ends_as_aborted_and_drops_its_input(host: ReferenceHost) -> None:
+    begun = asyncio.Event()
+    cancelled: list[bool] = []
+
+    async def never(request: ModelRequest) -> Answer:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(request.signal.cancelled)
+        raise AssertionError
+
+    model = ScriptedModel([never, "fresh"])
+    agent = host.create_agent(model)
+    turn = asyncio.create_task(agent.say("go"))
+    await begun.wait()
+    agent.inject(note("pending"))
+
+    agent.cancel(ValueError("enough"))
+    reason = await turn
+    await agent.say("again")
+
+    assert reason == {"kind": "aborted", "reason": "enough"}
+    assert cancelled == [True]
+    assert texts(model.requests[1]) == ["go", "again"]
+
+
+async def test_a_turn_whose_task_is_cancelled_is_logged_to_its_end(host: ReferenceHost) -> None:
+    begun = asyncio.Event()
+
+    async def never(_: ModelRequest) -> Answer:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    agent = host.create_agent(ScriptedModel([never]))
+    turn = asyncio.create_task(agent.say("go"))
+    await begun.wait()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+
+    last = agent.session.events[-1]
+    assert (last["type"], agent.status) == ("turn/end", "idle")
+    assert last["data"]["reason"]["kind"] == "aborted"  # type: ignore[index, call-overload] - JSON
+
+
+async def test_arguments_that_are_no_object_are_refused_as_a_result(host: ReferenceHost) -> None:
+    host.tools.register(echo())
+    model = ScriptedModel(
+        [Answer(content=[tool_call("c1", "echo", "{"), tool_call("c2", "echo", "[1]")]), "x"]
+    )
+    agent = host.create_agent(model)
+
+    await agent.say("go")
+
+    results = [
+        event["data"]["message"]  # JSON
+        for event in agent.session.events
+        if event["type"] == "tool/result"
+    ]
+    assert [one["content"][0]["isError"] for one in results] == [True, True]  # type: ignore[index, call-overload] - JSON
+
+
+async def test_events_carry_their_agent(host: ReferenceHost) -> None:
+    seen: list[object] = []
+    for event in ("agent/created", "agent/disposed", "agent/session-start", "agent/status"):
+        host.kernel.root.on(event, seen.append)
+    host.kernel.root.on("agent/created", lambda event: seen.append(host.agents.get(event.agent.id)))
+
+    agent = host.create_agent(ScriptedModel(["x"]), options={"maxTokens": 7})
+    await agent.say("go")
+    await host.dispose_agent(agent)
+
+    assert seen == [
+        AgentEvent(agent=agent),
+        agent,
+        SessionStart(agent=agent, source="startup"),
+        AgentStatus(agent=agent, status="running"),
+        AgentStatus(agent=agent, status="idle"),
+        AgentEvent(agent=agent),
+    ]
+    assert dict(agent.options) == {"maxTokens": 7}
+    assert host.agents.list() == ()
+
+
+@pytest.mark.checklist("HN-18")
+async def test_a_vetoed_agent_does_not_exist_and_those_told_hear_of_its_end(
+    host: ReferenceHost,
+) -> None:
+    told: list[str] = []
+
+    def veto(_: AgentEvent) -> None:
+        raise ValueError("no")
+
+    host.kernel.root.on("agent/created", lambda _: told.append("created"))
+    host.kernel.root.on("agent/created", veto)
+    host.kernel.root.on("agent/disposed", lambda _: told.append("disposed"))
+    host.kernel.root.on("session/disposed", lambda _: told.append("session disposed"))
+
+    with pytest.raises(ValueError, match="no"):
+        host.create_agent(ScriptedModel(), session_id="s1")
+
+    assert told == ["created", "disposed", "session disposed"]
+    assert (host.agents.get("s1"), host.sessions.get("s1")) == (None, None)
+
+
+async def test_a_resumed_agent_goes_on_with_its_log(host: ReferenceHost) -> None:
+    first = host.create_agent(ScriptedModel(["one"]), session_id="s1")
+    await first.say("go")
+    await host.dispose_agent(first)
+    model = ScriptedModel(["two"])
+
+    second = host.create_agent(model, session_id="s1", source="resume")
+    await second.say("on")
+
+    assert texts(model.requests[0]) == ["go", "one", "on"]
+    turns = [e["data"]["turn"] for e in second.session.events if e["type"] == "turn/start"]
+    assert turns == [1, 2]
+    assert [event["seq"] for event in second.session.events] == list(range(12))
+
+
+async def test_an_agent_takes_one_turn_at_a_time(host: ReferenceHost) -> None:
+    gate = asyncio.Event()
+
+    async def slow(_: ModelRequest) -> Answer:
+        await gate.wait()
+        return Answer(content=[])
+
+    agent = host.create_agent(ScriptedModel([slow]))
+    turn = asyncio.create_task(agent.say("go"))
+    await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="in a turn"):
+        await agent.take_turn()
+    gate.set()
+    await turn
+
+
+def roles(messages: Sequence[Message]) -> list[str]:
+    return [message["role"] for message in messages]
+
+
+async def test_a_conversation_has_its_roles_and_sources(host: ReferenceHost) -> None:
+    host.tools.register(echo())
+    model = ScriptedModel([Answer(content=[tool_call("c1", "echo")], usage={"in": 3}), "x"])
+    agent = host.create_agent(model, options={"provider": "pond", "model": "duck"})
+
+    await agent.say("go")
+
+    asked = model.requests[1].messages
+    assert roles(asked) == ["user", "assistant", "user"]
+    assert [message["source"] for message in asked] == [
+        {"kind": "user"},
+        {"kind": "model", "provider": "pond", "model": "duck"},
+        {"kind": "tool", "callId": "c1"},
+    ]
+    assert len({message["id"] for message in asked}) == 3
+    assert [dict(tool) for tool in model.requests[0].tools] == [
+        {"name": "echo", "description": "says it again", "parameters": {"type": "object"}}
+    ]
