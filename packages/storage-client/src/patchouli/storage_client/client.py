@@ -468,13 +468,13 @@ class StorageClient:
             raise self._unavailable()
         return self._server.limits.max_artifact_chunk_bytes
 
-    async def _call(
+    def _call(
         self, method: str, params: Mapping[str, Any], *, needs: Capability | None = None
-    ) -> Any:  # of the shape that the method's answer has
+    ) -> Awaitable[Any]:  # of the shape that the method's answer has
         connection = self._connection
         if connection is None or needs is not None:
             connection = self._ready(needs)
-        return await connection.call(method, params)
+        return connection.call(method, params)
 
     def _ready(self, capability: Capability | None) -> Connection:
         if self._connection is None or self._server is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from patchouli.protocol import LineDecoder
 from patchouli.storage_client.errors import (
@@ -30,22 +30,13 @@ T = TypeVar("T")
 RECEIVE_LIMIT_BYTES: Final = 64 * 1024 * 1024  # of a line; the daemon writes none that is longer
 
 
-class _Call:
+class _Call(NamedTuple):
     """A request under way."""
 
-    __slots__ = ("forgotten", "future", "method", "receive")
-
-    def __init__(
-        self,
-        method: str,
-        future: asyncio.Future[Any],
-        receive: Callable[[Any], Any] | None,
-        forgotten: Callable[[Any], None] | None,
-    ) -> None:
-        self.method = method
-        self.future = future
-        self.receive = receive
-        self.forgotten = forgotten
+    method: str
+    future: asyncio.Future[Any]
+    receive: Callable[[Any], Any] | None
+    forgotten: Callable[[Any], None] | None
 
 
 class Connection(asyncio.Protocol):
@@ -69,7 +60,7 @@ class Connection(asyncio.Protocol):
         self._decoder: Final = LineDecoder(receive_limit_bytes)
         self._calls: Final[dict[int, _Call]] = {}
         self._waiting: Final[deque[asyncio.Future[None]]] = deque()
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: Any = None  # an asyncio.WriteTransport, once it is there
         self._is_full = False
         self._end: Callable[[], Exception] | None = None
         self._gone: Final[asyncio.Future[None]] = self._loop.create_future()
@@ -112,9 +103,8 @@ class Connection(asyncio.Protocol):
         if self._end is not None:
             raise self._end()
         future: asyncio.Future[Any] = self._loop.create_future()
-        call = _Call(method, future, receive, forgotten)
-        self._calls[request_id] = call
-        cast("asyncio.WriteTransport", self._transport).write(line)
+        self._calls[request_id] = _Call(method, future, receive, forgotten)
+        self._transport.write(line)
         try:
             return await future
         except asyncio.CancelledError:
@@ -153,7 +143,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
-        self._transport = cast("asyncio.WriteTransport", transport)
+        self._transport = transport
         if self._end is not None:
             self._transport.abort()
 
@@ -163,18 +153,10 @@ class Connection(asyncio.Protocol):
         for line in self._decoder.feed(data):
             if self._end is not None:
                 return
-            if not isinstance(line, bytes):
-                self._break(f"a line is longer than {line.limit_bytes} bytes")
-                return
-            try:
-                message = read_line(line)
-            except ValueError as error:
-                self._break(f"a line is no message: {error}")
-                return
-            if "method" in message:
-                self._notify(message["method"], message.get("params"))
+            if isinstance(line, bytes):
+                self._read(line)
             else:
-                self._answer(message)
+                self._break(f"a line is longer than {line.limit_bytes} bytes")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is under way, unless that was done already."""
@@ -190,6 +172,17 @@ class Connection(asyncio.Protocol):
         self._is_full = False
         if self._waiting:
             _wake(self._waiting[0])
+
+    def _read(self, line: bytes) -> None:
+        try:
+            message = read_line(line)
+        except ValueError as error:
+            self._break(f"a line is no message: {error}")
+            return
+        if "method" in message:
+            self._notify(message["method"], message.get("params"))
+        else:
+            self._answer(message)
 
     async def _wait_for_room(self) -> None:
         turn: asyncio.Future[None] = self._loop.create_future()
@@ -241,11 +234,10 @@ def _outcome(call: _Call, message: dict[str, Any]) -> object:
         raise _failure(call.method, message["error"]) or MalformedAnswerError(
             f"{call.method}: the error of the answer is malformed"
         )
-    result: object = message.get("result")
+    result: Any = message.get("result")
     if type(result) is not dict:
         raise MalformedAnswerError(f"{call.method}: the answer has no result")
-    answer = cast("dict[str, Any]", result)
-    return answer if call.receive is None else call.receive(answer)
+    return cast("object", result) if call.receive is None else call.receive(result)
 
 
 def _failure(method: str, error: Any) -> PatchouliRpcError | None:
