@@ -235,6 +235,36 @@ async def test_a_run_is_no_longer_than_what_may_be_in_flight(folder: Path) -> No
         assert answers == [f"run{number}" for number in range(1, 7)]
 
 
+async def test_long_lines_that_piled_up_are_begun_one_in_a_step_of_the_loop(folder: Path) -> None:
+    # A create is parsed and validated when it is begun: thirty of a megabyte held everybody up.
+    async with acting(folder) as (stage, peer):
+        peer.send(UPDATE, params(revised("m", 1), base_versions=["v"]))
+        for name in ("a", "b", "c"):
+            padding = {"padding": "x" * 100_000}
+            peer.send(DELETE, params(ref(name), base_versions=["v"], **padding))
+        peer.send(STATUS, params({}))
+        connection = stage.connections[0]
+        await stage.until_begun("update1")
+        frames = connection._frames  # pyright: ignore[reportPrivateUsage] -- no answer tells it yet
+        await until(lambda: len(frames) == 4)
+        begun_before: list[int] = []
+        loop = asyncio.get_running_loop()
+
+        def note() -> None:
+            begun_before.append(len(stage.begun))
+            if len(stage.begun) < 4:
+                loop.call_soon(note)
+
+        stage.open("update1")
+        note()
+        await until(lambda: len(stage.begun) == 4)
+        stage.open("run2", "run3", "run4")
+
+        assert sorted({*begun_before, 4}) == [1, 2, 3, 4]
+        answers = [did(await peer.response()) for _ in range(5)]
+        assert answers == ["update1", "run2", "run3", "run4", "status"]
+
+
 async def test_a_run_whose_peer_is_gone_ends_and_what_is_behind_it_is_not_begun(
     folder: Path,
 ) -> None:

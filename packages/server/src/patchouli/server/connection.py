@@ -14,11 +14,11 @@ and goes on as one (`Rest`); the others are tasks from the beginning. The answer
 the socket leave in one write.
 
 Bounds. At most `max_in_flight` requests are held, waiting lines included, and as many are begun in
-one step of the loop; beyond it the socket is not read. Of those that may be overtaken no more than
-`max_overtaken` are under way, because each may end with a whole page that nobody reads. While the
-peer leaves `outbox_bytes` unread no request is begun; from `event_outbox_bytes` on events wait, so
-that an answer stands behind a bounded number of them. A peer that reads nothing for
-`stalled_write_ms` is disconnected.
+one step of the loop, fewer where their lines are long; beyond it the socket is not read. Of those
+that may be overtaken no more than `max_overtaken` are under way, because each may end with a whole
+page that nobody reads. While the peer leaves `outbox_bytes` unread no request is begun; from
+`event_outbox_bytes` on events wait, so that an answer stands behind a bounded number of them. A
+peer that reads nothing for `stalled_write_ms` is disconnected.
 
 States: *open* -> *ending* (the peer has sent its last line, or the daemon stops: what was begun is
 answered, then the socket is closed) -> *lost* (nobody is there; mutations that were begun finish).
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from patchouli.server.work import Work
 
 _COALESCED_BYTES: Final = 262_144  # of answers held back for one write
+_PORTION_BYTES: Final = 65_536  # of lines, after which others have their turn
 
 
 class _Member:
@@ -252,12 +253,14 @@ class Connection(asyncio.Protocol):
         frames = self._frames
         overtakable = self._overtakable
         room = self._limits.max_in_flight
+        portion = _PORTION_BYTES
         overtaken = min(room, self._limits.max_overtaken)
         self._is_batching = True
         try:
             while (
                 frames
                 and room
+                and portion > 0
                 and self._serial is None
                 and self._held is None
                 and self._run_may_grow
@@ -266,11 +269,12 @@ class Connection(asyncio.Protocol):
                 and not self._is_outbox_full()
             ):
                 room -= 1
+                portion -= len(frames[0])
                 self._begin(frames.popleft())
         finally:
             self._is_batching = False
             self._flush()
-        if frames and not room:
+        if frames and (not room or portion <= 0):
             self._pump_soon()  # others have their turn between two portions
         is_busy = (
             frames or overtakable or self._run or self._serial is not None or self._room is not None
