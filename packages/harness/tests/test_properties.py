@@ -15,6 +15,8 @@ random things to them, some while others are still going on. What holds:
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAMES = "abcdef"
+SILENT = logging.Logger("silent", logging.CRITICAL + 1)  # noqa: LOG001 - of this module alone
 SETTLED = (ScopeState.WAITING, ScopeState.ACTIVE, ScopeState.FAILED, ScopeState.CLOSED)
 
 
@@ -135,7 +138,7 @@ def body(world: World, number: int, plan: Plan) -> Callable[[Context, object], o
 
 
 def well_formed(log: list[str]) -> bool:
-    """Say whether each start is followed by the undos of what it made, in reverse, then its stop."""
+    """Say whether each start is followed by the undos of what it made, in reverse, then a stop."""
     open_effects: list[str] = []
     is_running = False
     for entry in log:
@@ -184,7 +187,7 @@ actions = st.one_of(
 
 async def play(graph: list[Plan], script: list[tuple[str, int]]) -> None:
     before = asyncio.all_tasks()
-    kernel = Kernel()
+    kernel = Kernel(logger=lambda _: SILENT)  # much is logged on purpose
     world = World(kernel)
     effects: list[Effect] = []
     waiting: list[asyncio.Task[None]] = []
@@ -215,10 +218,8 @@ async def play(graph: list[Plan], script: list[tuple[str, int]]) -> None:
                 if not ctx.signal.cancelled:
                     install(ctx)
             case "provide":
-                try:
+                with contextlib.suppress(AlreadyProvided):
                     effects.append(kernel.root.provide(NAMES[argument], Token(-1)))
-                except AlreadyProvided:
-                    pass
             case "withdraw" if effects:
                 effect = effects.pop(argument % len(effects))
                 waiting.append(asyncio.create_task(effect.dispose()))

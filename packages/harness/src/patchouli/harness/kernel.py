@@ -623,6 +623,8 @@ class _Run(Context):
         self._kernel.abandon(task, self.logger, what)
 
     async def _body(self, spec: PluginSpec[Any], raw: object) -> None:
+        if self.signal.cancelled:  # told to stop before this first step
+            return
         config = raw if spec.config is None else spec.config(raw)
         result = spec.start(self, config)
         undo = await result if inspect.isawaitable(result) else result
