@@ -94,18 +94,40 @@ def test_equal_identities_in_one_group_are_one_mutation(
     again = create(entity("d"), "d", idempotency=record(control("twice")))
 
     results = ledger.publish(
-        [several, once("a"), once("b"), again, once("z", '"other"'), create(B, "b")]
+        [once("a"), once("b"), several, again, once("z", '"other"'), create(B, "b")]
     )
 
     assert results == [
-        Committed(cursor=Cursor(2)),
         Committed(cursor=Cursor(1)),
         Replayed(result_json='"a"'),
+        Committed(cursor=Cursor(2)),
         Replayed(result_json='"result"'),
         IdentityTaken(),
         Committed(cursor=Cursor(3)),
     ]
     assert [heads_of(connection, name) for name in "abcdz"] == [["a"], ["b"], ["c1", "c2"], [], []]
+
+
+def test_creates_of_one_group_keep_their_order_whatever_becomes_of_those_before(
+    ledger: Ledger,
+) -> None:
+    """The second one finds its entity free, because the first one is told what was before."""
+    known = record(control("once"))
+    ledger.publish([create(entity("a"), "a", idempotency=known)])
+
+    results = ledger.publish(
+        [
+            create(entity("b"), "b1", idempotency=known),
+            create(entity("b"), "b2"),
+            create(entity("c"), "c"),
+        ]
+    )
+
+    assert results == [
+        Replayed(result_json='"result"'),
+        Committed(cursor=Cursor(2)),
+        Committed(cursor=Cursor(3)),
+    ]
 
 
 def test_a_replay_of_what_came_too_late_is_no_replay(connection: Connection) -> None:

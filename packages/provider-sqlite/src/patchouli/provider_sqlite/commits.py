@@ -3,7 +3,8 @@
 A transaction of many commits is synced once. Isolation inside it needs no savepoints:
 
 1. The plain commits of the group (a create of one version, one head replaced by one version; each
-   entity and each idempotency identity once) are done with a few statements for all of them.
+   entity and each idempotency identity once) are done with a few statements for all of them; of
+   creates those before the first one that is not plain, so that they keep their order.
 2. The others are done one by one, in the order in which they came. Whatever can refuse one of them
    is found by reading, before its first write.
 3. If a statement fails all the same, the transaction is rolled back. What step 1 refused is tried
@@ -249,6 +250,7 @@ class _Works:
         updates: list[tuple[int, Commit]] = []
         rest: list[int] = []
         seen: set[EntityKey | ControlKey] = set()
+        keeps_order = True  # of creates, as long as none of them is among the others
         for index in indexes:
             commit = self._works[index]
             if not isinstance(commit, Commit):
@@ -259,14 +261,15 @@ class _Works:
             seen.add(commit.key)
             if record is not None:
                 seen.add(record.identity)
-            if len(seen) < number or self._group.is_late(commit.deadline_unix_ms):
-                rest.append(index)
-            elif bulk.is_plain_create(commit):
-                creates.append((index, commit))
-            elif bulk.is_plain_update(commit):
-                updates.append((index, commit))
-            else:
-                rest.append(index)
+            if len(seen) == number and not self._group.is_late(commit.deadline_unix_ms):
+                if bulk.is_plain_create(commit) and keeps_order:
+                    creates.append((index, commit))
+                    continue
+                if bulk.is_plain_update(commit):
+                    updates.append((index, commit))
+                    continue
+            rest.append(index)
+            keeps_order = keeps_order and bool(commit.expected_heads)
         self._answer_known(creates, updates)
         rows = self._create_plain(creates) + self._update_plain(updates)
         bulk.append_changes(self._connection, rows)

@@ -11,7 +11,8 @@ What holds for all methods:
 * Each call is atomic. An outcome of refusal keeps at most the opening or the expiry of the work
   unit that the plan names; `Unavailable`, and every exception but `OutcomeUnknownError`, leaves
   nothing behind, neither versions nor an opened unit nor a moved frontier.
-* Commits are accepted in the order in which they were begun, also while earlier ones still wait.
+* Creates are accepted in the order in which they were begun, also while earlier ones still wait; so
+  are commits of one entity.
 * Cancelling a call leaves its whole effect or none, and never swallows the wake-up of waiters.
 * A deadline is checked at the start and again as the last step before the store accepts; only
   outcomes that keep something are subject to it, so a lost race is told even when it is late.
