@@ -235,6 +235,26 @@ async def test_a_run_is_no_longer_than_what_may_be_in_flight(folder: Path) -> No
         assert answers == [f"run{number}" for number in range(1, 7)]
 
 
+async def test_the_runs_of_all_connections_leave_half_of_the_places_to_others(folder: Path) -> None:
+    # Or many pipelines at once are refused, each of which would have been served in its turn.
+    async with acting(folder, max_mutations=6) as (stage, peer):
+        async with await Peer.connect(folder / "s") as other:
+            for begun, each in ((4, peer), (5, other)):
+                for name in "abcde":
+                    each.send(DELETE, params(ref(name), base_versions=["v"]))
+                await until(lambda n=begun: len(stage.begun) == n)
+            for number in range(1, 11):
+                await until(lambda n=number: len(stage.begun) >= n)
+                assert len(stage.begun) - len(stage.ended) <= 5
+                stage.open(f"run{number}")
+                await until(lambda n=number: len(stage.ended) == n)
+
+            for each in (peer, other):
+                for _ in range(5):
+                    assert "result" in await each.response()
+        assert stage.work.ahead == 0
+
+
 async def test_long_lines_that_piled_up_are_begun_one_in_a_step_of_the_loop(folder: Path) -> None:
     # A create is parsed and validated when it is begun: thirty of a megabyte held everybody up.
     async with acting(folder) as (stage, peer):

@@ -7,7 +7,9 @@ a line and to no request stands where its line stood.
 
 Creates that follow each other directly are begun while the ones before still wait for the disk, so
 that they share its sync (*run*). Each must have been handed over for good before the next one is
-begun; whatever else comes behind them waits for all of them. Their answers keep their order.
+begun; whatever else comes behind them waits for all of them. Their answers keep their order. The
+runs of all connections together take half of the places that mutations have: beyond it a connection
+has one create under way, so that nobody is refused who would only have had to wait.
 
 A request that seldom has to wait is driven right here and costs no task, unless it waits after all
 and goes on as one (`Rest`); the others are tasks from the beginning. The answers of one read from
@@ -52,10 +54,11 @@ _PORTION_BYTES: Final = 65_536  # of lines, after which others have their turn
 class _Member:
     """A create of a run; its answer waits for those of the members before it."""
 
-    __slots__ = ("answer",)
+    __slots__ = ("answer", "is_ahead")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_ahead: bool) -> None:
         self.answer: bytes | None = None
+        self.is_ahead: Final = is_ahead  # begun before the end of another one
 
 
 class Connection(asyncio.Protocol):
@@ -76,6 +79,7 @@ class Connection(asyncio.Protocol):
         "_is_serial_read",
         "_limits",
         "_loop",
+        "_max_ahead",
         "_on_lost",
         "_overtakable",
         "_room",
@@ -103,6 +107,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._limits: Final = limits
+        self._max_ahead: Final = min(limits.max_mutations, limits.max_waiting_commits) // 2
         self._work: Final = work
         self._on_lost: Final = on_lost
         self._loop: Final = asyncio.get_running_loop()
@@ -265,6 +270,7 @@ class Connection(asyncio.Protocol):
                 and self._held is None
                 and self._run_may_grow
                 and len(self._run) < self._limits.max_in_flight
+                and (not self._run or self._work.ahead < self._max_ahead)
                 and len(overtakable) < overtaken
                 and not self._is_outbox_full()
             ):
@@ -317,7 +323,7 @@ class Connection(asyncio.Protocol):
     def _start_member(
         self, answer: Coroutine[Any, Any, bytes], count_begun: Callable[[], int]
     ) -> None:
-        member = _Member()
+        member = _Member(is_ahead=bool(self._run))
         self._run.append(member)
         before = count_begun()
         try:
@@ -326,6 +332,7 @@ class Connection(asyncio.Protocol):
             self._finish_member(member, ended.value)
             return
         self._run_may_grow = count_begun() > before
+        self._work.ahead += member.is_ahead
         task = self._work.begin(Rest(answer, waited, partial(self._finish_member, member)))
         task.add_done_callback(partial(self._end_member, member))
 
@@ -336,6 +343,7 @@ class Connection(asyncio.Protocol):
             self.send(ready)
 
     def _end_member(self, member: _Member, _: asyncio.Task[Any]) -> None:
+        self._work.ahead -= member.is_ahead
         if member.answer is None:  # it was cut off
             self._finish_member(member, b"")
         if not self._run:

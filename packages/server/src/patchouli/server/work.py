@@ -11,9 +11,15 @@ if TYPE_CHECKING:
 
 
 class Work:
-    """Owns every task of the daemon that outlives the call which began it."""
+    """Owns every task of the daemon that outlives the call which began it.
+
+    Attributes:
+        ahead: How many requests are under way that were begun before the end of another one of
+            their connection, which they might have waited for.
+    """
 
     def __init__(self) -> None:
+        self.ahead = 0
         self._tasks: Final[set[asyncio.Task[Any]]] = set()
 
     def __len__(self) -> int:
