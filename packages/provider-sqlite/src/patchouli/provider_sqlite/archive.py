@@ -41,7 +41,7 @@ SELECT 1, version, state, value, parents, recorded_at
 FROM entity WHERE entity_id IN found AND version IS NOT NULL
 UNION ALL
 SELECT superseded_cursor IS NULL, version, state, value, parents, recorded_at
-FROM version WHERE entity_id IN found AND published_cursor IS NOT NULL
+FROM version WHERE entity_id IN found
 """
 
 

@@ -71,8 +71,8 @@ SELECT column1, column2, column3, column4, column5, column6, column7, column8 FR
     width=8,
 )
 
-# number of the commit, scope, type, id, new version -> the same number, entity_id, head_count,
-# version, whether the new version exists already. One text, so that one step yields all of it.
+# number of the commit, scope, type, id, new version -> the same number, entity_id, version, whether
+# the new version exists already. One text, so that one step yields all of it.
 READ_STATES: Final = RowsStatement(
     """
 SELECT json_group_array(json_array(v.column1, e.entity_id, e.version, EXISTS (

@@ -101,8 +101,6 @@ def read_state(
     entity_id, head_count, version = row
     if head_count == 1:
         return EntityState(entity_id, frozenset((version,)))
-    if head_count == 0:
-        return EntityState(entity_id, frozenset())
     rows = connection.execute(HEAD_IDS, (entity_id,))
     return EntityState(entity_id, frozenset(row[0] for row in rows))
 
@@ -201,7 +199,7 @@ class Replacement:
                 self.connection.execute(SUPERSEDE, (self.entity_id, ids_text(leaving), *now))
         elif leaving:
             self.connection.execute(ROW_FROM_INLINE, (self.entity_id, *now))
-        elif heads and len(self.commit.head_versions) > 1:
+        elif len(self.commit.head_versions) > 1:
             self.connection.execute(ROW_FROM_INLINE, (self.entity_id, None, None))
 
     def _move_entity(self, inline: tuple[int, Version] | None) -> None:

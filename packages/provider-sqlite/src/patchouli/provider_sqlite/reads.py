@@ -180,7 +180,7 @@ def _heads(
     inline: VersionRow,
     budget: Budget,
 ) -> tuple[Version, ...]:
-    if entity_id is None or head_count == 0:
+    if entity_id is None:
         return ()
     if head_count == 1:
         budget.take(inline[1], inline[2])

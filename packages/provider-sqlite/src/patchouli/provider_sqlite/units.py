@@ -274,20 +274,20 @@ def forget_staged(connection: Connection, unit_id: int) -> None:
         connection.execute(statement, (unit_id,))
 
 
-def expire_overdue(connection: Connection, *, now_unix_ms: int, limit: int = SWEPT_AT_ONCE) -> int:
-    """Expire at most `limit` overdue units in the open transaction; return how many."""
-    overdue = connection.execute(OVERDUE, (now_unix_ms, limit)).fetchall()
+def expire_overdue(connection: Connection, *, now_unix_ms: int) -> int:
+    """Expire some overdue units in the open transaction; return how many."""
+    overdue = connection.execute(OVERDUE, (now_unix_ms, SWEPT_AT_ONCE)).fetchall()
     for (unit_id,) in overdue:
         expire(connection, unit_id, now_unix_ms=now_unix_ms)
     return len(overdue)
 
 
-def sweep(connection: Connection, *, now_unix_ms: int, limit: int = SWEPT_AT_ONCE) -> int:
+def sweep(connection: Connection, *, now_unix_ms: int) -> int:
     """Expire some overdue units in a transaction of their own; none, if there are none."""
     if not connection.execute(OVERDUE, (now_unix_ms, 1)).fetchall():
         return 0
     with transaction(connection):
-        return expire_overdue(connection, now_unix_ms=now_unix_ms, limit=limit)
+        return expire_overdue(connection, now_unix_ms=now_unix_ms)
 
 
 def read_sealed(connection: Connection) -> tuple[SealedUnit, ...]:

@@ -37,7 +37,7 @@ VIOLATIONS: Final = {
         SELECT entity_id FROM entity e JOIN change c USING (entity_id)
         WHERE c.cursor > e.changed_cursor
         UNION ALL SELECT entity_id FROM entity e JOIN scope s USING (scope_id)
-        WHERE e.changed_cursor > s.pruned_through AND e.head_count > 0 AND NOT EXISTS (
+        WHERE e.changed_cursor > s.pruned_through AND NOT EXISTS (
             SELECT 1 FROM change c WHERE c.cursor = e.changed_cursor
             AND c.entity_id = e.entity_id)
     """,

@@ -64,7 +64,6 @@ def plan_of(
     limit_bytes: int = 1 << 30,
     types: tuple[str, ...] | None = None,
     ids: frozenset[str] | None = None,
-    unit: WorkUnit | None = None,
 ) -> RetrievePlan:
     """Return the plan of a first page."""
     return RetrievePlan(
@@ -77,7 +76,6 @@ def plan_of(
         ids=ids,
         text=text,
         filters=filters,
-        unit=unit,
     )
 
 
