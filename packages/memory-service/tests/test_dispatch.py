@@ -414,7 +414,7 @@ async def test_methods_may_be_plain_functions_and_fail_before_any_await(
     assert failed.error == "'acorn'"
 
 
-class Mute(Exception):
+class MuteError(Exception):
     """An exception that cannot be printed."""
 
     def __str__(self) -> str:
@@ -428,7 +428,7 @@ class Mute(Exception):
         (ValueError(" \t\u3000"), "ValueError"),
         (TimeoutError("its own clock"), "its own clock"),
         (TimeoutError(), "TimeoutError"),
-        (Mute(), "Mute"),
+        (MuteError(), "MuteError"),
         (ValueError("\ud800"), "\\ud800"),
         (StopIteration(), None),
         (GeneratorExit("left"), "left"),

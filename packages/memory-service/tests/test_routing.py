@@ -152,7 +152,7 @@ async def test_empty_selectors_match_everything(started: Callable[..., Any]) -> 
     ],
 )
 async def test_attributes_are_compared_as_json(
-    started: Callable[..., Any], wanted: Any, found: Any, matches: bool
+    started: Callable[..., Any], wanted: Any, found: Any, *, matches: bool
 ) -> None:
     memory = await started({"routing": {"oak": {"attributes": {"mark": wanted}}}})
     memory.register(Plain("oak"))

@@ -7,7 +7,9 @@ Changes wait in a queue from the first moment on; the consumer of the queue star
 is saved, so no handler runs before that, or when the attempt ends, to settle what is left. It works
 on one change at a time: handler, then save. Whatever ends the attempt, except an orderly end,
 refuses each change that is not yet begun; the change being handled runs to its end, and is saved
-unless the subscription stops, so that what was not saved comes again.
+unless the subscription stops, so that what was not saved comes again. An overflow refuses only what
+is emitted from then on and lets the queue drain first: a plugin that emits a long backlog without
+waiting would otherwise fail each time before its first change was handled.
 
 What is not decided here: whether to try again, and what a failure means.
 """
@@ -81,6 +83,7 @@ class Attempt:
         "_is_ending",
         "_loop",
         "_over",
+        "_overflow",
         "_queue",
     )
 
@@ -89,6 +92,7 @@ class Attempt:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[Change | Boundary, asyncio.Future[None]]] = deque()
         self._failure: Exception | None = None  # the first one, which is the one to report
+        self._overflow: MemorySubscriptionError | None = None
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._idle: asyncio.Future[None] | None = None  # what the consumer waits for
         self._is_accepting = True
@@ -132,24 +136,23 @@ class Attempt:
                     delivery.tasks.cancel(task, delivery.plugin_id, "the attempt has ended")
             if watcher is not None and not watcher.done():
                 await asyncio.sleep(0)
-        if self._failure is not None:
-            raise self._failure
+        if (failure := self._failure or self._overflow) is not None:
+            raise failure
 
     def _emit(self, emitted: Change | Boundary) -> asyncio.Future[None]:
         settled: asyncio.Future[None] = self._loop.create_future()
         if not self._is_accepting:
             settled.set_result(None)
             return settled
-        if self._failure is None and len(self._queue) >= self._delivery.max_pending:
-            self._fail(
-                MemorySubscriptionError(
-                    f"more than {self._delivery.max_pending} changes wait",
-                    retryable=True,
-                    code="too-many-pending",
-                )
+        if self._overflow is None and len(self._queue) >= self._delivery.max_pending:
+            self._overflow = MemorySubscriptionError(
+                f"more than {self._delivery.max_pending} changes wait",
+                retryable=True,
+                code="too-many-pending",
             )
-        if self._failure is not None:
-            _refuse(settled, self._failure)
+            self._end()
+        if (refusal := self._failure or self._overflow) is not None:
+            _refuse(settled, refusal)
             return settled
         self._queue.append((emitted, settled))
         self._wake_consumer()
@@ -294,7 +297,7 @@ class Attempt:
             if is_cancelled_itself():
                 raise
             # With a failure already there, or at a stop, this one tells nothing new.
-            if not delivery.signal.cancelled:
+            if not delivery.signal.cancelled and self._overflow is None:
                 self._fail(_as_exception(error))
         finally:
             timer.cancel()

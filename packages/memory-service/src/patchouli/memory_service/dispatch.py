@@ -62,6 +62,8 @@ class Dispatch:
             await self._within_grace(started)
             raise
         finally:
+            for timer in fanout.timers:
+                timer.cancel()
             if forget is not None:
                 forget()
         if signal is not None and signal.cancelled:
@@ -100,20 +102,28 @@ class Dispatch:
         signal: CancelSignal | None,
         fanout: _Fanout,
     ) -> list[_Invocation]:
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         started: list[_Invocation] = []
+        by_deadline: dict[int | None, tuple[CallContext, list[_Invocation]]] = {}
         for position, entry in enumerate(fanout.routed):
             if isinstance(entry, Outcome):
                 fanout.settle(position, entry)
                 continue
-            deadline = None
-            if operation == "retrieve":
-                deadline = now + entry.retrieve_timeout_ms / 1000
-            ctx = CallContext(signal=signal, deadline=deadline)
+            # Plugins with one deadline share a context and a timer.
+            timeout_ms = entry.retrieve_timeout_ms if operation == "retrieve" else None
+            if timeout_ms not in by_deadline:
+                deadline = None if timeout_ms is None else now + timeout_ms / 1000
+                by_deadline[timeout_ms] = (CallContext(signal=signal, deadline=deadline), [])
+            ctx, together = by_deadline[timeout_ms]
             one = _Invocation(operation, entry, fanout, position, self._tasks, self._forget)
-            one.start(request, ctx)
+            one.start(loop, request, ctx)
             self._invocations.add(one)
             started.append(one)
+            together.append(one)
+        for ctx, together in by_deadline.values():
+            if ctx.deadline is not None:
+                fanout.timers.append(loop.call_at(ctx.deadline, _expire, together))
         return started
 
     def _forget(self, one: _Invocation) -> None:
@@ -132,10 +142,11 @@ class Dispatch:
 class _Fanout:
     """The outcomes of one call, as they come in."""
 
-    __slots__ = ("_missing", "_outcomes", "ended", "routed")
+    __slots__ = ("_missing", "_outcomes", "ended", "routed", "timers")
 
     def __init__(self, routed: list[Entry | Outcome]) -> None:
         self.routed = routed
+        self.timers: list[asyncio.TimerHandle] = []
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outcomes: list[Outcome | None] = [None] * len(routed)
         self._missing = len(routed)
@@ -163,7 +174,6 @@ class _Invocation:
     """One plugin at work on one call."""
 
     __slots__ = (
-        "_deadline",
         "_entry",
         "_fanout",
         "_forget",
@@ -191,16 +201,15 @@ class _Invocation:
         self._position = position
         self._tasks = tasks
         self._forget = forget
-        self._deadline: asyncio.TimerHandle | None = None
         self._is_cancelled = False
 
-    def start(self, request: MemoryRequest, ctx: CallContext) -> None:
+    def start(
+        self, loop: asyncio.AbstractEventLoop, request: MemoryRequest, ctx: CallContext
+    ) -> None:
+        # Held, like the invocation, by the dispatch until it ends.
         name = f"patchouli {self.operation} {self._entry.plugin_id}"
-        self.task = self._tasks.start(self._run(request, ctx), name)
+        self.task = loop.create_task(self._run(request, ctx), name=name)
         self.task.add_done_callback(self._ended)
-        if ctx.deadline is not None:
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.call_at(ctx.deadline, self._expire)
 
     def cancel(self, why: str) -> None:
         if not self._is_cancelled:
@@ -222,7 +231,10 @@ class _Invocation:
             return failure(entry.plugin_id, error)
         return Outcome(plugin_id=entry.plugin_id, ok=True, value=value)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Fix the outcome as too late and cut the plugin, unless it has ended."""
+        if self.task.done():
+            return  # its outcome is fixed, or is about to be by the callback of the task
         text = (
             f"{self.operation} of plugin {self._entry.plugin_id!r} did not end within its deadline "
             f"of {self._entry.retrieve_timeout_ms} ms"
@@ -233,8 +245,6 @@ class _Invocation:
 
     def _ended(self, task: asyncio.Task[Outcome]) -> None:
         self._forget(self)
-        if self._deadline is not None:
-            self._deadline.cancel()
         if task.cancelled():  # before its first step
             outcome = failure(self._entry.plugin_id, asyncio.CancelledError())
         elif (error := task.exception()) is not None:
@@ -251,3 +261,8 @@ class _Invocation:
                 self._entry.plugin_id,
                 outcome.error,
             )
+
+
+def _expire(together: list[_Invocation]) -> None:
+    for one in together:
+        one.expire()

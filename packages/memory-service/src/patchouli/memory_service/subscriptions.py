@@ -1,12 +1,12 @@
 """A subscription: one worker for each plugin, and one shutdown for all of them.
 
 A worker loads its cursor once and makes attempts until one ends in order, the subscription stops,
-or a failure is not to be retried. No worker affects another, and a subscription whose workers have all
-ended stays open until somebody ends it.
+or a failure is not to be retried. No worker affects another, and a subscription whose workers have
+all ended stays open until somebody ends it.
 
 Everything that ends a subscription leads to one shutdown: tell the workers by the subscription's
 own signal, wait for them and the handlers they run, drop the effect in the scope of the owner, and
-only then count as closed. A handler that ends its own subscription therefore does not wait for that.
+only then count as closed. A handler that ends its own subscription does not wait for that.
 """
 
 from __future__ import annotations
