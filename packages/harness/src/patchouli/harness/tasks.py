@@ -1,0 +1,56 @@
+"""The tasks of a kernel: every one is referenced until it ends, and cut in one way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import Coroutine
+
+    from patchouli.harness.plugin import Logger
+
+R = TypeVar("R")
+
+
+class Tasks:
+    """All tasks of one kernel."""
+
+    def __init__(self, *, grace_seconds: float) -> None:
+        self._grace = grace_seconds
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def own(
+        self,
+        coro: Coroutine[Any, Any, R],
+        *,
+        name: str,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[R]:
+        """Run `coro` as a task that is referenced until it ends."""
+        task = asyncio.get_running_loop().create_task(coro, name=name, context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def cut(self, tasks: set[asyncio.Task[Any]], logger: Logger) -> None:
+        """Cancel `tasks` and return when they have ended, or when the grace period has."""
+        for task in tasks:
+            task.cancel()
+        if not tasks:
+            return
+        _, pending = await asyncio.wait(tasks, timeout=self._grace)
+        for task in pending:
+            name = task.get_name()
+            logger.error("task %s goes on %g s after its cancellation", name, self._grace)
+
+
+def abandon(task: asyncio.Task[None], logger: Logger, what: str) -> None:
+    """Wait for `task` no longer; a failure that comes later is still logged."""
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("%s failed after it was abandoned", what, exc_info=error)
+
+    task.add_done_callback(ended)
