@@ -106,7 +106,8 @@ class _Live:
 
     def catch_up(self, *, silent: bool) -> None:
         while self._position < len(self._memory.log) - 1 and not self._closed.done():
-            self._emit(Change(cursor=self._memory.log[self._position]))  # a repetition
+            if self._position % 3 == 1:
+                self._emit(Change(cursor=self._memory.log[self._position]))  # a repetition
             self._position += 1
             cursor = self._memory.log[self._position]
             # A silent entry is one that this subscriber need not see.
@@ -243,6 +244,13 @@ class World:
                     await self.registrations.pop(memory.id).dispose()
             case "append":
                 memory.append(silent=False)
+            case "burst":
+                for _ in range(3):
+                    memory.append(silent=False)
+            case "crash-in-burst":
+                follower.store.crashes.append("before")
+                for _ in range(3):
+                    memory.append(silent=False)
             case "append-silently":
                 memory.append(silent=True)
             case "disconnect":
@@ -297,9 +305,10 @@ STEPS = st.tuples(
     st.sampled_from(
         (
             "register",
-            "register",
             "unregister",
-            *["append"] * 5,
+            *["append"] * 3,
+            *["burst"] * 3,
+            *["crash-in-burst"] * 3,
             "append-silently",
             "disconnect",
             "slow-open",
@@ -318,7 +327,13 @@ STEPS = st.tuples(
     ),
     st.integers(0, PLUGINS - 1),
     st.integers(0, CONSUMERS - 1),
-    st.integers(0, 4),
+    st.integers(0, 12),
+)
+
+
+BEGINNING = (
+    *(("register", plugin, 0, 0) for plugin in range(PLUGINS)),
+    *(("subscribe", 0, consumer, 10) for consumer in range(CONSUMERS)),
 )
 
 
@@ -328,11 +343,11 @@ async def run(program: list[tuple[str, int, int, int]]) -> None:
 
     async with asyncio.timeout(20), Kernel() as kernel:
         await kernel.root.plugin(
-            memory_service(sleep=sleep, random=lambda: 0.0), {"maxPendingChanges": 3}
+            memory_service(sleep=sleep, random=lambda: 0.0), {"maxPendingChanges": 4}
         )
         world = World(kernel)
         world.followers = [Follower(world) for _ in range(CONSUMERS)]
-        for step, plugin, consumer, pause in program:
+        for step, plugin, consumer, pause in (*BEGINNING, *program):
             await world.do(step, plugin, consumer)
             for _ in range(pause):
                 await asyncio.sleep(0)
