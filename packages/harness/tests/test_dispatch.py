@@ -7,7 +7,7 @@ import contextvars
 from typing import TYPE_CHECKING
 
 import pytest
-from patchouli.harness import Aborted, Context, Kernel, PluginSpec, ScopeState
+from patchouli.harness import Aborted, Context, Effect, Kernel, PluginSpec, ScopeState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -342,3 +342,36 @@ async def test_a_listener_may_remove_itself_while_it_runs(kernel: Kernel) -> Non
     await kernel.root.gather("bell")
 
     assert seen == ["once"]
+
+
+async def test_a_stop_waits_for_a_handler_whose_listener_was_removed(kernel: Kernel) -> None:
+    gate, begun = asyncio.Event(), asyncio.Event()
+    log: list[str] = []
+
+    async def once() -> None:
+        await effects[0].dispose()
+        begun.set()
+        await gate.wait()
+        log.append("the handler has ended")
+
+    effects: list[Effect] = []
+
+    def start(ctx: Context, _: object) -> None:
+        effects.append(ctx.on("ask", once))
+        ctx.effect(lambda: lambda: log.append("undone"))
+
+    scope = kernel.root.plugin(PluginSpec(name="ears", start=start))
+    await scope
+    asking = asyncio.create_task(kernel.root.serial("ask"))
+    await begun.wait()
+    closing = asyncio.create_task(scope.close())
+    await until(lambda: scope.state is ScopeState.STOPPING)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    early = [*log]
+    gate.set()
+    await closing
+    await asking
+
+    assert early == []
+    assert log == ["the handler has ended", "undone"]

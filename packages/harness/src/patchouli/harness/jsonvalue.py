@@ -68,8 +68,10 @@ def snapshot(value: object, *, path: str = "") -> Json:
             if is_object and not _is_text(key):
                 raise _refusal(value, path, _READ_ONLY_TOO)
             kind: type = type(item)  # pyright: ignore[reportUnknownVariableType] - of anything
-            if kind in _OBJECTS or kind in _ARRAYS:
-                made: Any = {} if kind in _OBJECTS else []
+            if kind is str and item.isascii():
+                made: Any = item
+            elif kind in _OBJECTS or kind in _ARRAYS:
+                made = {} if kind in _OBJECTS else []
                 if depth >= MAX_DEPTH:
                     raise _refusal(value, path, _READ_ONLY_TOO)
                 todo.append((item, made, depth + 1))
@@ -95,6 +97,8 @@ def require_json(value: object, *, path: str = "") -> None:
         items, depth = todo.pop()
         for item in items:
             kind: type = type(item)  # pyright: ignore[reportUnknownVariableType] - of anything
+            if kind is str and item.isascii():
+                continue  # most of most values
             if kind is dict or kind is list:
                 if depth >= MAX_DEPTH or (kind is dict and not all(map(_is_text, item))):
                     raise _refusal(value, path, _PLAIN)
@@ -112,6 +116,8 @@ def json_equal(a: object, b: object) -> bool:
     todo: list[tuple[Any, Any]] = [(a, b)]
     while todo:
         one, other = todo.pop()
+        if one is other:
+            continue
         if type(one) in _OBJECTS:
             if type(other) not in _OBJECTS or len(one) != len(other):
                 return False
