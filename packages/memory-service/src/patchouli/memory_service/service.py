@@ -48,18 +48,18 @@ SERVICE: Final = "patchouli"
 
 def memory_service(
     *,
-    sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,  # Any: what a sleep returns
-    random: Callable[[], float] = chance.random,  # noqa: S311 - spreads waits, guards nothing
+    sleep: Callable[[float], Awaitable[Any]] | None = None,  # Any: what a sleep returns
+    random: Callable[[], float] | None = None,
 ) -> PluginSpec[MemoryServiceConfig]:
     """Return the plugin that provides the service `patchouli`; it needs no other.
 
     Args:
-        sleep: Waits between the attempts of a subscription (s).
-        random: Spreads those waits; a number in [0, 1).
+        sleep: Waits between the attempts of a subscription (s); None for that of asyncio.
+        random: Spreads those waits, a number in [0, 1); None for one of its own.
     """
 
     def start(ctx: Context, config: MemoryServiceConfig) -> None:
-        core = _Core(ctx, config, sleep, random)
+        core = _Core(ctx, config, sleep or asyncio.sleep, random or chance.Random().random)  # noqa: S311 - spreads waits, guards nothing
         ctx.effect(lambda: core.drain, "patchouli calls and subscriptions")
         ctx.provide(SERVICE, core)
 
