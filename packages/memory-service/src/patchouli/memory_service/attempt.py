@@ -127,8 +127,6 @@ class Attempt:
             self._is_ending = True
             self._wake_consumer()
             await asyncio.wait({consumer})
-            if not consumer.cancelled():
-                consumer.exception()
             await asyncio.sleep(0)  # lets a watcher that was just told end by itself
         finally:
             for task in (watcher, consumer):
@@ -136,6 +134,9 @@ class Attempt:
                     delivery.tasks.cancel(task, delivery.plugin_id, "the attempt has ended")
             if watcher is not None and not watcher.done():
                 await asyncio.sleep(0)
+            for task in (watcher, consumer):
+                if task is not None and task.done() and not task.cancelled():
+                    task.exception()  # what ends the program was raised in the task itself
         if (failure := self._failure or self._overflow) is not None:
             raise failure
 
@@ -175,7 +176,8 @@ class Attempt:
         if opening.cancelled():
             self._fail(_as_exception(asyncio.CancelledError()))
             return None
-        return opening.result()
+        # What ends the program was raised in the task itself, and has failed the attempt.
+        return opening.result() if opening.exception() is None else None
 
     async def _subscribe(self) -> PluginSubscription | None:
         delivery = self._delivery
