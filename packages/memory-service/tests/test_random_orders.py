@@ -31,7 +31,7 @@ from patchouli.memory_service import (
     memory_service,
 )
 
-EXAMPLES = int(os.environ.get("PATCHOULI_ORDER_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("PATCHOULI_ORDER_EXAMPLES", "40"))
 PLUGINS = 3
 CONSUMERS = 2
 START = "start"
