@@ -6,6 +6,7 @@ import gc
 import inspect
 import json
 import os
+import select
 import shutil
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.server.testing import DaemonProcess, create_memo_home
-from patchouli.storage_client import ClientConfig, StorageClient
+from patchouli.storage_client import ClientConfig, StorageClient, launcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -125,25 +126,48 @@ class Home:
 
     def __init__(self, root: Path, command: str) -> None:
         self.root = root
+        self.endpoint = root / "run" / "patchouli.sock"
         self.lock = root / "run" / "patchouli.sock.lock"
         self.config = ClientConfig(command=command, startup_timeout_ms=20_000)
 
-    def end(self, pid: int) -> None:
-        """End the daemon and return when it has let go of its lock."""
-        import fcntl  # noqa: PLC0415 -- exists on POSIX alone
+    def daemons(self) -> list[int]:
+        """Return the processes that run for this home, also those that come too late to win."""
+        wanted = os.fsencode(self.endpoint)
+        return [
+            int(path.parent.name)
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+            if wanted in _content(path).split(b"\0")
+        ]
 
-        os.kill(pid, signal.SIGTERM)
-        with self.lock.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
+    def end(self) -> None:
+        """End them all; when this returns none is left to take the place of another."""
+        while pids := self.daemons():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    ended = os.pidfd_open(pid)
+                    os.kill(pid, signal.SIGTERM)
+                    select.select([ended], [], [], WAIT_SECONDS)
+                    os.close(ended)
+        launcher._started[:] = [one for one in launcher._started if one.poll() is None]
+
+
+def _content(path: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    return b""
 
 
 @pytest.fixture
-def empty_home(folder: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> Home:
+def empty_home(folder: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    if not Path("/proc/self/cmdline").exists():
+        pytest.skip("the daemons of a home cannot be found, and so not be ended, here")
     for variable in list(os.environ):
         if variable.startswith("PATCHOULI_") and variable != "PATCHOULI_VERIFY":
             monkeypatch.delenv(variable)
     monkeypatch.setenv("PATCHOULI_HOME", str(folder / "home"))
-    return Home(folder / "home", command)
+    home = Home(folder / "home", command)
+    yield home
+    home.end()
 
 
 class Seen:

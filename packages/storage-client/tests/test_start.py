@@ -8,6 +8,8 @@ import stat
 import subprocess
 import sys
 from dataclasses import replace
+from fcntl import LOCK_EX
+from fcntl import flock as lock_file
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from patchouli.storage_client import (
     DaemonUnavailable,
     StartupTimeoutError,
     StorageClient,
+    launcher,
 )
 
 SCRIPT = """
@@ -47,15 +50,6 @@ def script(folder: Path, text: str) -> str:
     return str(path)
 
 
-def reap(pid: int) -> None:
-    """Take a daemon that was started here, and has ended, out of the table of processes."""
-    from patchouli.storage_client.launcher import _started  # noqa: PLC0415 -- private, see above
-
-    for process in _started:
-        if process.pid == pid:
-            process.wait(30)
-
-
 @pytest.mark.slow
 async def test_a_daemon_is_started_with_a_new_home_and_outlives_its_client(empty_home: Any) -> None:
     async with StorageClient(empty_home.config) as client:
@@ -66,8 +60,6 @@ async def test_a_daemon_is_started_with_a_new_home_and_outlives_its_client(empty
     assert again["pid"] == status["pid"] != os.getpid()
     assert again["generation"] == 1
     assert os.getsid(status["pid"]) == status["pid"]
-    empty_home.end(status["pid"])
-    reap(status["pid"])
 
 
 @pytest.mark.slow
@@ -86,27 +78,27 @@ async def test_a_lost_daemon_is_started_again(empty_home: Any) -> None:
     assert close.kind == "connection-lost"
     assert second["pid"] != first["pid"]
     assert second["recovered_after_unclean_shutdown"] is True
-    empty_home.end(second["pid"])
-    reap(second["pid"])
 
 
 @pytest.mark.slow
 async def test_a_daemon_that_is_just_ending_is_replaced(empty_home: Any) -> None:
     """Its socket is gone and its lock is not, so that the first one that is started gives up."""
+    empty_home.lock.parent.mkdir(parents=True, mode=0o700)
+    empty_home.root.chmod(0o700)
     client = StorageClient(empty_home.config)
-    await client.start()
-    first = (await client.status())["data"]["pid"]
-    await client.close()
-    os.kill(first, 15)
+    with empty_home.lock.open("wb") as lock:
+        lock_file(lock, LOCK_EX)
+        empty_home.lock.chmod(0o600)
+        start = asyncio.ensure_future(client.start())
+        while not (launcher._started and launcher._started[-1].poll()):  # noqa: ASYNC110 -- a process
+            await asyncio.sleep(0.01)
+        first = launcher._started[-1].pid
 
-    await client.start()
+    await start
     second = (await client.status())["data"]["pid"]
     await client.close()
 
-    reap(first)
     assert second != first
-    empty_home.end(second)
-    reap(second)
 
 
 @pytest.mark.slow
@@ -133,9 +125,7 @@ def test_two_processes_that_start_at_once_use_one_daemon(empty_home: Any, comman
     assert [err for _, err in told] == [""] * 3
     daemons = {out for out, _ in told}
     assert len(daemons) == 1
-    pid, generation = daemons.pop().split()
-    assert generation == "1"
-    empty_home.end(int(pid))
+    assert daemons.pop().split()[1] == "1"
 
 
 @pytest.mark.slow
@@ -147,9 +137,6 @@ async def test_two_clients_of_a_process_that_start_at_once_use_one_daemon(empty_
     await asyncio.gather(*(client.close() for client in clients))
 
     assert len(pids) == 1
-    pid = pids.pop()
-    empty_home.end(pid)
-    reap(pid)
 
 
 @pytest.mark.checklist("MS-74")
@@ -253,7 +240,4 @@ async def test_the_default_command_is_found_beside_the_interpreter(
     assert config.command == "patchouli-db"
 
     async with StorageClient(config) as client:
-        pid = (await client.status())["data"]["pid"]
-
-    empty_home.end(pid)
-    reap(pid)
+        assert (await client.status())["data"]["ready"] is True
