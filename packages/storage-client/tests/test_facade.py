@@ -15,6 +15,7 @@ import pytest
 from patchouli.server.testing import META, DaemonProcess, beginning, memo, params, ref
 from patchouli.storage_client import (
     CalledFromHandlerError,
+    ClientClosedError,
     ClientConfig,
     DaemonUnavailable,
     PatchouliRpcError,
@@ -268,6 +269,34 @@ def test_an_interrupted_call_is_forgotten_alone(facade: SyncStorageClient, name:
     assert ended.wait(WAIT_SECONDS)
     facade.create(params(memo(name)))
     assert facade.state == "ready"
+
+
+def test_close_ends_the_calls_of_other_threads(config: ClientConfig) -> None:
+    facade = SyncStorageClient(config)
+    facade.start()
+    begun = threading.Barrier(4)
+    errors: queue.Queue[Exception] = queue.Queue()
+
+    async def never(_: StorageClient) -> None:
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        begun.wait()
+        try:
+            facade.run(never)
+        except Exception as error:  # shown below
+            errors.put(error)
+
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    begun.wait()
+    facade.close()
+    for caller in callers:
+        caller.join(WAIT_SECONDS)
+
+    found = [errors.get_nowait() for _ in callers]
+    assert {type(error) for error in found} <= {ClientClosedError, DaemonUnavailable}
 
 
 def test_threads_share_a_facade(facade: SyncStorageClient, name: str) -> None:

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from patchouli.storage_client.artifacts import Download, Upload
 from patchouli.storage_client.client import StorageClient
 from patchouli.storage_client.connection import RECEIVE_LIMIT_BYTES
-from patchouli.storage_client.errors import CalledFromHandlerError, DaemonUnavailable
+from patchouli.storage_client.errors import (
+    CalledFromHandlerError,
+    ClientClosedError,
+    DaemonUnavailable,
+)
 from patchouli.storage_client.recipes import next_instruction, work_unit_metas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Self
 
     from patchouli.protocol import JsonObject, JsonValue
     from patchouli.storage_client.artifacts import Bytes
@@ -384,6 +389,8 @@ class _Worker:
         is_running = threading.Event()
         self._end: Final = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._calls: Final[set[_Call[Any]]] = set()
+        self._is_ended = False
 
         async def stay() -> None:
             self._loop = asyncio.get_running_loop()
@@ -402,15 +409,67 @@ class _Worker:
         return threading.current_thread() is self._thread
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        assert self._loop is not None  # noqa: S101 -- set before the constructor returned
-        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        # An interrupt may come between any two steps, so the call can be cancelled before it began.
+        call = _Call(work)
         try:
-            return future.result()
+            self._calls.add(call)
+            self._schedule(call.begin)
+            return call.outcome.result()
         except BaseException:
-            future.cancel()
+            self._schedule(call.cancel)
             raise
+        finally:
+            self._calls.discard(call)
 
     def end(self) -> None:
-        assert self._loop is not None  # noqa: S101 -- set before the constructor returned
-        self._loop.call_soon_threadsafe(self._end.set)
+        self._schedule(self._end.set)
         self._thread.join()
+        self._is_ended = True
+        for call in list(self._calls):  # those that other threads have made in the last moment
+            call.fail()
+
+    def _schedule(self, step: Callable[[], object]) -> None:
+        assert self._loop is not None  # noqa: S101 -- set before the constructor returned
+        try:
+            self._loop.call_soon_threadsafe(step)
+        except RuntimeError:  # it is closed
+            if not self._end.is_set():
+                raise
+        if self._is_ended:
+            for call in list(self._calls):
+                call.fail()
+
+
+class _Call(Generic[T]):
+    """A coroutine that runs in the thread of the façade while another one waits for it."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self.outcome: Final[Future[T]] = Future()
+        self._work: Final = work
+        self._task: asyncio.Task[T] | None = None
+        self._is_cancelled = False
+
+    def begin(self) -> None:
+        if not self._is_cancelled:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+            self._task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def fail(self) -> None:
+        with suppress(InvalidStateError):  # it has ended in the same moment
+            self.outcome.set_exception(ClientClosedError())
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.fail()
+            return
+        error = task.exception()
+        with suppress(InvalidStateError):
+            if error is None:
+                self.outcome.set_result(task.result())
+            else:
+                self.outcome.set_exception(error)
