@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patchouli.server.testing import DaemonProcess, create_memo_home
 from patchouli.storage_client import ClientConfig, StorageClient, launcher
+from patchouli.storage_client.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -55,9 +56,25 @@ async def leaves_no_task() -> AsyncIterator[None]:
     yield
     for _ in range(3):  # callbacks of what has just ended
         await asyncio.sleep(0)
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    assert left_by(before) == []
+
+
+def left_by(before: set[asyncio.Task[Any]]) -> list[object]:
+    """Return the tasks of the client that were not there before, and its open connections."""
+    tasks = asyncio.all_tasks() - before - {asyncio.current_task()}
     # The test itself ran in a task of the plugin, which may still be at its end.
-    assert [task for task in left if "patchouli" in repr(task)] == []
+    left: list[object] = [task for task in tasks if "patchouli" in repr(task)]
+    return left + [
+        found
+        for found in gc.get_objects()
+        if isinstance(found, Connection) and not found.is_ended and not found._loop.is_closed()
+    ]
+
+
+@pytest.fixture
+async def what_is_left() -> Callable[[], list[object]]:
+    before = asyncio.all_tasks()
+    return lambda: left_by(before)
 
 
 @pytest.fixture

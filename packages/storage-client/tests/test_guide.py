@@ -40,7 +40,7 @@ def programs(text: str) -> dict[str, str]:
 
 def run(program: str, daemon: DaemonProcess) -> str:
     ended = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", program],
+        [sys.executable, "-W", "error", "-c", program],
         env={**os.environ, "PATCHOULI_HOME": str(daemon.home)},
         capture_output=True,
         text=True,

@@ -105,7 +105,7 @@ async def test_a_daemon_that_is_just_ending_is_replaced(empty_home: Any) -> None
 def test_two_processes_that_start_at_once_use_one_daemon(empty_home: Any, command: str) -> None:
     starters = [
         subprocess.Popen(
-            [sys.executable, "-X", "dev", "-W", "error", "-c", SCRIPT, command],
+            [sys.executable, "-W", "error", "-c", SCRIPT, command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
