@@ -56,9 +56,9 @@ from patchouli.protocol import (
 from patchouli.provider import OutcomeUnknownError, ProviderError, SystemClock, SystemIds
 from patchouli.provider_sqlite import IndexLimits, SqliteLimits, SqliteProvider
 from patchouli.provider_sqlite.testing import IO_FAILURE, FaultyDisk
+from patchouli.server.testing import ARTIFACT_METADATA
 
 from tests.crash.account import (
-    ARTIFACT_METADATA,
     Account,
     Attempt,
     Key,

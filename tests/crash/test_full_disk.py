@@ -30,9 +30,15 @@ from patchouli.protocol import (
 )
 from patchouli.provider_sqlite import SqliteProvider
 from patchouli.provider_sqlite.testing import DISK_FULL, FaultyDisk, check_truth
-from patchouli.server.testing import DaemonProcess, Peer, serving, settings_of
+from patchouli.server.testing import (
+    ARTIFACT_METADATA,
+    DaemonProcess,
+    Peer,
+    serving,
+    settings_of,
+)
 
-from tests.crash.account import ARTIFACT_METADATA, Account, Key, create_counted_home, meta_of
+from tests.crash.account import Account, Key, create_counted_home, meta_of
 from tests.crash.audit import check_daemon, read_status
 from tests.crash.writing import connect_writers
 

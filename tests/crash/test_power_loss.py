@@ -59,10 +59,9 @@ from patchouli.provider_sqlite.testing import (
     check_truth,
 )
 from patchouli.server.settings import CommandError
-from patchouli.server.testing import serving, settings_of
+from patchouli.server.testing import ARTIFACT_METADATA, serving, settings_of
 
 from tests.crash.account import (
-    ARTIFACT_METADATA,
     Account,
     Attempt,
     Key,
