@@ -300,13 +300,15 @@ def _check_order(account: Account, log: Sequence[Told]) -> None:
             newest = max(newest, position[attempt.number])
         newest_told.append(newest)
     unanswered: set[int] = set()
+    done = {attempt.key for attempt in account.attempts if attempt.number in position}
     for attempt in account.attempts:
         cursor = position.get(attempt.number)
         if cursor is not None:
             before = newest_told[attempt.told_before]
             assert cursor > before, f"{attempt} stands at {cursor}, before what preceded it"
             assert attempt.peer not in unanswered, f"{attempt} was done before an earlier request"
-        if not attempt.is_answered:
+        elif not attempt.is_answered and (attempt.method != CREATE or attempt.key not in done):
+            # Creates are under way together, so those behind one that was done or refused may be.
             unanswered.add(attempt.peer)
 
 

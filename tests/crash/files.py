@@ -13,11 +13,11 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 
@@ -86,7 +86,14 @@ class ForgetfulFiles:
     def _path_of(self, number: int) -> Path | None:
         if self._root.stat().st_ino == number:
             return self._root
-        return next((p for p in self._root.rglob("*") if p.lstat().st_ino == number), None)
+        # What another thread removes meanwhile is passed over.
+        for folder, folders, files in os.walk(self._root):
+            for name in (*folders, *files):
+                path = Path(folder, name)
+                with suppress(FileNotFoundError):
+                    if path.lstat().st_ino == number:
+                        return path
+        return None
 
     def _restore(self, number: int, target: Path) -> None:
         target.mkdir(mode=0o700)
