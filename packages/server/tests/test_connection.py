@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
+import warnings
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -436,6 +439,20 @@ async def test_a_mutation_that_was_begun_ends_though_its_peer_is_gone(folder: Pa
         assert stage.ended == ["create1"]
         assert stage.begun == ["create1"]
         assert await peer.is_closed()
+
+
+async def test_what_is_cut_off_before_its_first_step_leaves_nothing_behind(folder: Path) -> None:
+    line = {"jsonrpc": "2.0", "id": 2, "method": CREATE, "params": params(memo("m"))}
+    with warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        async with acting(folder) as (stage, _):
+            stage.connections[0].data_received(json.dumps(line).encode() + b"\n")
+            assert len(stage.work) == 1
+            await stage.work.cancel()
+        gc.collect()
+
+    assert stage.begun == []
+    assert [str(complaint.message) for complaint in complaints] == []
 
 
 async def test_a_retrieval_ends_with_its_peer(folder: Path) -> None:

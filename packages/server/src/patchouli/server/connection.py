@@ -12,8 +12,9 @@ runs of all connections together take half of the places that mutations have: be
 has one create under way, so that nobody is refused who would only have had to wait.
 
 A request that seldom has to wait is driven right here and costs no task, unless it waits after all
-and goes on as one (`Rest`); the others are tasks from the beginning. The answers of one read from
-the socket leave in one write.
+and goes on as one; the others are tasks from the beginning (`Rest`). An answer is sent in the very
+step in which it is there, so a subscription's first event comes after it. The answers of one read
+from the socket leave in one write.
 
 Bounds. At most `max_in_flight` requests are held, waiting lines included, and as many are begun in
 one step of the loop, fewer where their lines are long; beyond it the socket is not read. Of those
@@ -39,7 +40,7 @@ from patchouli.protocol import LineDecoder
 from patchouli.server.work import Rest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from patchouli.protocol import FrameEvent
     from patchouli.server.dispatch import Begun, Dispatcher
@@ -275,7 +276,7 @@ class Connection(asyncio.Protocol):
                 and not self._is_outbox_full()
             ):
                 room -= 1
-                portion -= len(frames[0])
+                portion -= len(frames[0])  # next to nothing for one that was too long to keep
                 self._begin(frames.popleft())
         finally:
             self._is_batching = False
@@ -309,9 +310,9 @@ class Connection(asyncio.Protocol):
             except StopIteration as ended:
                 self.send(ended.value)
                 return
-            task = self._work.begin(Rest(answer, waited, self.send))
+            task = self._work.begin(Rest(answer, self.send, waited))
         else:
-            task = self._work.begin(self._finish(answer))
+            task = self._work.begin(Rest(answer, self.send))
         if operation.is_overtakable:
             self._overtakable.add(task)
             task.add_done_callback(self._end_overtakable)
@@ -333,7 +334,7 @@ class Connection(asyncio.Protocol):
             return
         self._run_may_grow = count_begun() > before
         self._work.ahead += member.is_ahead
-        task = self._work.begin(Rest(answer, waited, partial(self._finish_member, member)))
+        task = self._work.begin(Rest(answer, partial(self._finish_member, member), waited))
         task.add_done_callback(partial(self._end_member, member))
 
     def _finish_member(self, member: _Member, answer: bytes) -> None:
@@ -352,10 +353,6 @@ class Connection(asyncio.Protocol):
                 held, self._held = self._held, None
                 self._start(held)
         self._pump_soon()
-
-    async def _finish(self, answer: Awaitable[bytes]) -> None:
-        # Sent in the very step in which it is there: a subscription's first event comes after.
-        self.send(await answer)
 
     def _end_overtakable(self, task: asyncio.Task[Any]) -> None:
         self._overtakable.discard(task)

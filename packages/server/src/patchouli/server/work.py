@@ -45,11 +45,16 @@ class Work:
             await asyncio.wait(self._tasks)
 
 
-class Rest(Coroutine[Any, Any, None]):
-    """The rest of a coroutine that was driven by hand until it first had to wait.
+_TAKEN: Final = object()
 
-    It hands on the future that the coroutine waits for, then the coroutine itself. `finish` gets
-    the outcome in the very step in which the coroutine ends, so nothing can come in between.
+
+class Rest(Coroutine[Any, Any, None]):
+    """A coroutine, or the rest of one that was driven by hand until it first had to wait.
+
+    It hands on the future that the coroutine waits for, if there is one, then the coroutine itself.
+    `finish` gets the outcome in the very step in which the coroutine ends, so nothing can come in
+    between. A task of it that is cancelled before its first step ends the coroutine as well, which
+    one that awaits the coroutine would leave behind.
     """
 
     __slots__ = ("_coroutine", "_finish", "_waited")
@@ -57,8 +62,8 @@ class Rest(Coroutine[Any, Any, None]):
     def __init__(
         self,
         coroutine: Coroutine[Any, Any, bytes],
-        waited: object,
         finish: Callable[[bytes], None],
+        waited: object = _TAKEN,
     ) -> None:
         self._coroutine = coroutine
         self._waited: object = waited
@@ -90,6 +95,3 @@ class Rest(Coroutine[Any, Any, None]):
 
     def __await__(self) -> Generator[Any, Any, None]:
         raise NotImplementedError("a Rest is run by a task")
-
-
-_TAKEN: Final = object()
