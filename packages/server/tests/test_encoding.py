@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from patchouli.backend import EntityResult, HitView, ReadResult, RetrieveResult, VersionView
 from patchouli.protocol import ErrorCode, RpcError
 from patchouli.server.encoding import (
-    entity_json,
     error_line,
     notification_line,
     read_json,
@@ -33,7 +32,7 @@ def test_a_line_says_what_was_put_into_it(
     text = json.dumps(value, ensure_ascii=False)
     result = EntityResult({"token": name}, VersionView(kind, name, version, text))
 
-    line = result_line(request_id, entity_json(result))
+    line = result_line(request_id, result.to_json())
 
     assert line.count(b"\n") == 1
     assert json.loads(line) == {

@@ -49,20 +49,8 @@ class Identity(NamedTuple):
 
 def with_text(result: EntityResult) -> tuple[EntityResult, str]:
     """Return `result` as one that carries its own text, and that text, which is to be stored."""
-    entity = result.entity
-    ref = {"type": entity.type, "id": entity.id}
-    shown: dict[str, object] = (
-        {"state": "deleted", "ref": ref, "version": entity.version}
-        if entity.value_json is None
-        else {
-            "state": "active",
-            "ref": ref,
-            "version": entity.version,
-            "value": orjson.Fragment(entity.value_json),
-        }
-    )
-    text = orjson.dumps({"meta": result.meta, "data": {"entity": shown}}).decode()
-    return EntityResult(result.meta, entity, text), text
+    text = result.to_json().decode()
+    return EntityResult(result.meta, result.entity, text), text
 
 
 def replayed(result_json: str) -> EntityResult:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import orjson
+
 if TYPE_CHECKING:
     from patchouli.provider import Json
 
@@ -24,6 +26,14 @@ class VersionView(NamedTuple):
     version: str
     value_json: str | None
 
+    def to_json(self) -> bytes:
+        """Return the version as it stands in an answer, its value spliced in."""
+        ref = {"type": self.type, "id": self.id}
+        if self.value_json is None:
+            return orjson.dumps({"state": "deleted", "ref": ref, "version": self.version})
+        head = orjson.dumps({"state": "active", "ref": ref, "version": self.version})
+        return b'%b,"value":%b}' % (head[:-1], self.value_json.encode())
+
 
 @dataclass(slots=True)
 class EntityResult:
@@ -36,6 +46,13 @@ class EntityResult:
     meta: dict[str, Json]
     entity: VersionView
     result_json: str | None = None
+
+    def to_json(self) -> bytes:
+        """Return the `result` of the response."""
+        if self.result_json is not None:
+            return self.result_json.encode()
+        meta = orjson.dumps(self.meta) if self.meta else b"{}"
+        return b'{"meta":%b,"data":{"entity":%b}}' % (meta, self.entity.to_json())
 
 
 @dataclass(slots=True)

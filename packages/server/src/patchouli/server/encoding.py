@@ -1,7 +1,7 @@
-"""Lines of answers, made by putting stored texts into place.
+"""Lines of answers, made by putting texts into place.
 
-A value leaves the store as the text that was stored and is not parsed on its way out: a line is a
-frame of literals around it. Strings and metadata are the only things that get encoded here.
+A value leaves the store as the text that was stored and is not parsed on its way out: what the
+engine answers with turns itself into JSON around it, and a line is a frame of literals around that.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from patchouli.protocol import encode_chunk
 if TYPE_CHECKING:
     from patchouli.backend import (
         DownloadResult,
-        EntityResult,
         ReadResult,
         RetrieveResult,
-        VersionView,
     )
     from patchouli.protocol import JsonObject, RequestId, RpcError
 
@@ -27,31 +25,12 @@ def meta_json(meta: JsonObject) -> bytes:
     return orjson.dumps(meta) if meta else b"{}"
 
 
-def version_json(view: VersionView) -> bytes:
-    """Return a version as it stands in an answer: active with its value, or deleted."""
-    ref = {"type": view.type, "id": view.id}
-    if view.value_json is None:
-        return orjson.dumps({"state": "deleted", "ref": ref, "version": view.version})
-    head = orjson.dumps({"state": "active", "ref": ref, "version": view.version})
-    return b'%b,"value":%b}' % (head[:-1], view.value_json.encode())
-
-
-def entity_json(result: EntityResult) -> bytes:
-    """Return the `result` of create, update, delete and upload commit."""
-    if result.result_json is not None:
-        return result.result_json.encode()
-    return b'{"meta":%b,"data":{"entity":%b}}' % (
-        meta_json(result.meta),
-        version_json(result.entity),
-    )
-
-
 def read_json(result: ReadResult) -> bytes:
     """Return the `result` of read."""
     return b'{"meta":%b,"data":{"state":"%b","variants":[%b]}}' % (
         meta_json(result.meta),
         result.state.encode(),
-        b",".join(map(version_json, result.variants)),
+        b",".join([variant.to_json() for variant in result.variants]),
     )
 
 
@@ -59,7 +38,7 @@ def retrieve_json(result: RetrieveResult) -> bytes:
     """Return the `result` of retrieve."""
     hits = (
         b'{"score":%b,"variants":[%b]}'
-        % (orjson.dumps(hit.score), b",".join(map(version_json, hit.variants)))
+        % (orjson.dumps(hit.score), b",".join([variant.to_json() for variant in hit.variants]))
         for hit in result.hits
     )
     return b'{"meta":%b,"data":{"hits":[%b]}}' % (meta_json(result.meta), b",".join(hits))
@@ -71,7 +50,7 @@ def download_json(result: DownloadResult) -> bytes:
         b'{"meta":%b,"data":{"entity":%b,"offset":%d,"next_offset":%d,"eof":%b,"bytes_base64":"%b"}}'
         % (
             meta_json(result.meta),
-            version_json(result.entity),
+            result.entity.to_json(),
             result.offset,
             result.next_offset,
             b"true" if result.is_end else b"false",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from patchouli.backend import EntityResult
 from patchouli.protocol import (
     CHECKPOINT,
     COMPACT,
@@ -27,7 +28,6 @@ from patchouli.server.dispatch import Operation
 from patchouli.server.encoding import (
     data_json,
     download_json,
-    entity_json,
     read_json,
     retrieve_json,
 )
@@ -35,7 +35,7 @@ from patchouli.server.encoding import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from patchouli.backend import ArtifactService, Engine, EntityResult
+    from patchouli.backend import ArtifactService, Engine
     from patchouli.protocol import (
         SubscribeParams,
         UnsubscribeParams,
@@ -71,15 +71,15 @@ def _entity_operations(engine: Engine) -> dict[str, Operation]:
     return {
         CREATE: Operation(
             call=_without_session(engine.create),
-            encode=entity_json,
+            encode=EntityResult.to_json,
             count_begun=lambda: engine.creates_begun,
         ),
         READ: Operation(call=_without_session(engine.read), encode=read_json, is_immediate=True),
         RETRIEVE: Operation(
             call=_without_session(engine.retrieve), encode=retrieve_json, is_overtakable=True
         ),
-        UPDATE: Operation(call=_without_session(engine.update), encode=entity_json),
-        DELETE: Operation(call=_without_session(engine.delete), encode=entity_json),
+        UPDATE: Operation(call=_without_session(engine.update), encode=EntityResult.to_json),
+        DELETE: Operation(call=_without_session(engine.delete), encode=EntityResult.to_json),
     }
 
 
@@ -120,7 +120,7 @@ def _artifact_operations(artifacts: ArtifactService) -> dict[str, Operation]:
     return {
         UPLOAD_BEGIN: Operation(call=begin),
         UPLOAD_CHUNK: Operation(call=append),
-        UPLOAD_COMMIT: Operation(call=commit, encode=entity_json),
+        UPLOAD_COMMIT: Operation(call=commit, encode=EntityResult.to_json),
         DOWNLOAD_CHUNK: Operation(
             call=_without_session(artifacts.download), encode=download_json, is_overtakable=True
         ),
