@@ -15,6 +15,7 @@ from patchouli.backend import (
     read_resource,
 )
 from patchouli.backend.policy import keys
+from patchouli.backend.policy.selection import REMEMBERED
 from patchouli.provider import Consistency, SessionRequirement, Source, WorkUnit
 
 if TYPE_CHECKING:
@@ -337,6 +338,22 @@ def test_control_keys(selector: Callable[..., Selector]) -> None:
             read_your_writes=True,
         ),
     )
+
+
+def test_what_comes_once_is_not_remembered_and_pushes_nothing_out(
+    selector: Callable[..., Selector],
+) -> None:
+    selected = selector(
+        (f"{FALLBACK}.idempotency", {"mode": "keyed", "key_by": ["session", "call"]}),
+        ("entity_types.recipe.rules", []),
+    )
+    keyed = {**META, "session": "s", "call_id": "c"}
+    plain = selected.select("recipe", META)
+
+    assert selected.select("recipe", keyed) is not selected.select("recipe", keyed)
+    for number in range(REMEMBERED):
+        selected.select("recipe", {**keyed, "call_id": str(number)})
+    assert selected.select("recipe", META) is plain
 
 
 @pytest.mark.parametrize("meta", [{}, {"call_id": "c"}, {"session": "s"}])

@@ -148,19 +148,8 @@ class Mutations:
             request,
             self._refusal(data.type, data.value, selection, is_final=identity is None),
         )
-        while True:
-            self._enter()
-            try:
-                if asked.is_closing:
-                    attempt = partial(self._try_create, asked, value_json, consistency)
-                    outcome = await self._in_turn(asked, attempt)
-                else:
-                    outcome = await self._try_create(asked, value_json, consistency)
-            finally:
-                self._queued -= 1
-            if not isinstance(outcome, Unavailable):
-                return outcome
-            await self._access.wait(asked.key.scope, outcome, deadline)
+        attempt = partial(self._try_create, asked, value_json, consistency)
+        return await self._carry_out(asked, attempt)
 
     async def update(
         self, selection: Selection, deadline: int | None, data: UpdateData
@@ -248,6 +237,23 @@ class Mutations:
             )
         self._queued += 1
 
+    async def _carry_out(
+        self, asked: _Asked, attempt: Callable[[], Awaitable[EntityResult | Unavailable]]
+    ) -> EntityResult:
+        """Return what `attempt` returns once it can observe what it has to.
+
+        While it waits for that it holds no place among the mutations.
+        """
+        while True:
+            self._enter()
+            try:
+                outcome = await (self._in_turn(asked, attempt) if asked.is_closing else attempt())
+            finally:
+                self._queued -= 1
+            if not isinstance(outcome, Unavailable):
+                return outcome
+            await self._access.wait(asked.key.scope, outcome, asked.deadline)
+
     async def _in_turn(self, asked: _Asked, attempt: Callable[[], Awaitable[T]]) -> T:
         """Return what `attempt`, which is to close a unit, returns when its turn has come.
 
@@ -291,47 +297,31 @@ class Mutations:
         self, asked: _Asked, update: _Update | None, consistency: Consistency
     ) -> EntityResult:
         """Replace the bases that the request names, by an update or by a tombstone."""
-        selection = asked.selection
         named = base_versions(
-            selection.base_versions, self._pointers[selection.behavior.base_versions_alias]
+            asked.selection.base_versions,
+            self._pointers[asked.selection.behavior.base_versions_alias],
         )
-        bases = () if isinstance(named, InvalidRequestError) else named
-        with_divergence = (
-            update is not None
-            and selection.strategy == "merge"
-            and bool(selection.merge_rules)
-            and bool(bases)
-        )
-        while True:
-            plan = ReadPlan(
-                key=asked.key,
-                consistency=consistency,
-                base_versions=bases,
-                with_divergence=with_divergence,
-                idempotency=self._probe(asked),
-                unit=self._unit(asked),
-            )
-            self._enter()
-            try:
-                if asked.is_closing:
-                    attempt = partial(self._try_replace, asked, update, plan, named)
-                    outcome = await self._in_turn(asked, attempt)
-                else:
-                    outcome = await self._try_replace(asked, update, plan, named)
-            finally:
-                self._queued -= 1
-            if not isinstance(outcome, Unavailable):
-                return outcome
-            await self._access.wait(asked.key.scope, outcome, asked.deadline)
+        attempt = partial(self._try_replace, asked, update, named, consistency)
+        return await self._carry_out(asked, attempt)
 
     async def _try_replace(
         self,
         asked: _Asked,
         update: _Update | None,
-        plan: ReadPlan,
         named: tuple[VersionId, ...] | InvalidRequestError,
+        consistency: Consistency,
     ) -> EntityResult | Unavailable:
         key, selection = asked.key, asked.selection
+        bases = () if isinstance(named, InvalidRequestError) else named
+        merges = update is not None and selection.strategy == "merge" and selection.merge_rules
+        plan = ReadPlan(
+            key=key,
+            consistency=consistency,
+            base_versions=bases,
+            with_divergence=bool(merges) and bool(bases),
+            idempotency=self._probe(asked),
+            unit=self._unit(asked),
+        )
         retries = selection.strategy != "reject"
         has_turn = False
         try:

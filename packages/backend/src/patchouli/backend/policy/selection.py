@@ -28,7 +28,7 @@ class Selector:
 
     The same metadata gives the same selection. Those of texts alone are remembered, because most
     requests of a client carry the same. Others are not: as keys of a dictionary, 1, 1.0 and True
-    would be one.
+    would be one. Nor are those of an idempotency identity or a causal token, which come once.
     """
 
     __slots__ = ("_binder", "_known", "_scopes", "_types", "entity_types")
@@ -79,7 +79,8 @@ class Selector:
             return self._selected(entity_type, meta)
         if selection is None:
             selection = self._selected(entity_type, meta)
-            if _is_worth_remembering(values):
+            comes_once = selection.idempotency_key is not None or selection.minimum_tokens
+            if not comes_once and _is_worth_remembering(values):
                 if len(known) >= REMEMBERED:
                     known.clear()
                 known[values] = selection
