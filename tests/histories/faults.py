@@ -15,8 +15,10 @@ from patchouli.provider import Committed, Cursor, Published, Raced, Reading
 from patchouli.server import assemble
 from patchouli.server.testing import serving, settings_of
 
+from tests.histories.history import HistoryError
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
     from pathlib import Path
 
     import pytest
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
         ReadPlan,
     )
     from patchouli.server.testing import Served
+
+MOST_ROUNDS: Final = 20  # of a store with a bug, until it shows
 
 
 class Between:
@@ -56,6 +60,17 @@ async def serving_with(
     patch.setattr(assemble, "_open_store", open_between)
     async with serving(settings_of(home)) as served:
         yield served
+
+
+async def require_found_out(record: Callable[[int], Awaitable[Callable[[], object]]]) -> None:
+    """Return if the check of one of the histories that `record` makes refuses it."""
+    for number in range(MOST_ROUNDS):
+        check = await record(number)
+        try:
+            check()
+        except HistoryError:
+            return
+    raise AssertionError("nobody noticed")
 
 
 def is_plain(plan: ReadPlan) -> bool:

@@ -13,18 +13,17 @@ import pytest
 from patchouli.server.testing import DaemonProcess, serving, settings_of
 
 from tests.histories.extent import FACTOR, say_seed, seeded
-from tests.histories.faults import ForgottenRecords, serving_with
+from tests.histories.faults import ForgottenRecords, require_found_out, serving_with
 from tests.histories.history import Accepted, HistoryError
 from tests.histories.identities import check_identities
 from tests.histories.recording import Recorder, read_changes
 from tests.histories.workloads import repeat_at_once
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.histories.history import Change, Operation
-
-MOST_ROUNDS = 20  # of a store with a bug, until it shows
 
 
 @pytest.mark.slow
@@ -94,15 +93,15 @@ async def test_a_store_that_forgets_identities_is_found_out(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving_with(ForgottenRecords, home, monkeypatch) as served:
-        for number in range(MOST_ROUNDS):
+
+        async def record(number: int) -> Callable[[], object]:
             recorder, user = Recorder(), f"user-{number}"
             await repeat_at_once(served.endpoint, recorder, seeded(number), user=user)
             changes = await read_changes(served.endpoint, recorder, user)
-            try:
-                check_identities(recorder.of(user, type_="entry"), without_end(changes))
-            except HistoryError:
-                return
-    raise AssertionError("nobody noticed")
+            operations = recorder.of(user, type_="entry")
+            return lambda: check_identities(operations, without_end(changes))
+
+        await require_found_out(record)
 
 
 def without_end(changes: list[Change]) -> list[Change]:

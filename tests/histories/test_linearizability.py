@@ -14,7 +14,7 @@ import pytest
 from patchouli.server.testing import DaemonProcess, serving, settings_of
 
 from tests.histories.extent import FACTOR, say_seed, seeded
-from tests.histories.faults import LostUpdates, StaleReads, serving_with
+from tests.histories.faults import LostUpdates, StaleReads, require_found_out, serving_with
 from tests.histories.history import HistoryError, Shown
 from tests.histories.linearizability import check_linearizable
 from tests.histories.recording import Recorder, read_changes
@@ -22,12 +22,11 @@ from tests.histories.timeline import Timeline, check_looks, look_of
 from tests.histories.workloads import work_at_once
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from random import Random  # noqa: TID251 - what a seeded one is
 
     from tests.histories.history import Change, Operation
-
-MOST_ROUNDS = 20  # of a store with a bug, until it shows
 
 
 def check(operations: list[Operation], changes: list[Change]) -> None:
@@ -129,13 +128,11 @@ async def test_a_store_that_is_not_linearizable_is_found_out(
     home: Path, monkeypatch: pytest.MonkeyPatch, bug: Any
 ) -> None:
     async with serving_with(bug, home, monkeypatch) as served:
-        for number in range(MOST_ROUNDS):
-            recorder = Recorder()
-            user = f"user-{number}"
+
+        async def record(number: int) -> Callable[[], object]:
+            recorder, user = Recorder(), f"user-{number}"
             await work_at_once(served.endpoint, recorder, seeded(number), user=user)
             changes = await read_changes(served.endpoint, recorder, user)
-            try:
-                check_linearizable(recorder.of(user), changes, in_log_order=False)
-            except HistoryError:
-                return
-    raise AssertionError("nobody noticed")
+            return lambda: check_linearizable(recorder.of(user), changes, in_log_order=False)
+
+        await require_found_out(record)

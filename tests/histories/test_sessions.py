@@ -14,7 +14,7 @@ import pytest
 from patchouli.server.testing import DaemonProcess, serving, settings_of
 
 from tests.histories.extent import FACTOR, say_seed, seeded
-from tests.histories.faults import LaggingReplica, serving_with
+from tests.histories.faults import LaggingReplica, require_found_out, serving_with
 from tests.histories.history import Accepted, HistoryError, Shown, versions_of
 from tests.histories.linearizability import check_linearizable
 from tests.histories.recording import Recorder, read_changes
@@ -23,12 +23,12 @@ from tests.histories.timeline import Timeline
 from tests.histories.workloads import work_at_once
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from random import Random  # noqa: TID251 - what a seeded one is
 
     from tests.histories.history import Change, Operation
 
-MOST_ROUNDS = 20  # of a store with a bug, until it shows
 BOTH = Guarantees()
 
 
@@ -159,10 +159,9 @@ async def test_a_replica_that_forgets_a_bound_is_found_out(
     async with serving_with(
         lambda store: LaggingReplica(store, forgets=part), home, monkeypatch
     ) as served:
-        for number in range(MOST_ROUNDS):
+
+        async def record_one(number: int) -> Callable[[], object]:
             operations, changes = await record(served.endpoint, seeded(number), f"user-{number}")
-            try:
-                check_sessions(operations, changes, BOTH)
-            except HistoryError:
-                return
-    raise AssertionError("nobody noticed")
+            return lambda: check_sessions(operations, changes, BOTH)
+
+        await require_found_out(record_one)

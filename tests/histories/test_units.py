@@ -13,7 +13,13 @@ import pytest
 from patchouli.server.testing import DaemonProcess, serving, settings_of
 
 from tests.histories.extent import FACTOR, say_seed, seeded
-from tests.histories.faults import MovingBaselines, TornPublications, serving_with
+from tests.histories.faults import (
+    MOST_ROUNDS,
+    MovingBaselines,
+    TornPublications,
+    require_found_out,
+    serving_with,
+)
 from tests.histories.history import Accepted, HistoryError, Shown
 from tests.histories.recording import Recorder, read_changes
 from tests.histories.timeline import Look, Timeline
@@ -21,11 +27,10 @@ from tests.histories.units import check_units
 from tests.histories.workloads import work_in_units
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.histories.history import Change, Operation
-
-MOST_ROUNDS = 20  # of a store with a bug, until it shows
 
 
 @pytest.mark.slow
@@ -156,13 +161,11 @@ async def test_a_store_that_does_not_isolate_units_is_found_out(
     home: Path, monkeypatch: pytest.MonkeyPatch, bug: Any
 ) -> None:
     async with serving_with(bug, home, monkeypatch) as served:
-        for number in range(MOST_ROUNDS):
-            recorder = Recorder()
-            user = f"user-{number}"
+
+        async def record(number: int) -> Callable[[], object]:
+            recorder, user = Recorder(), f"user-{number}"
             await work_in_units(served.endpoint, recorder, seeded(number), user=user)
             changes = await read_changes(served.endpoint, recorder, user)
-            try:
-                check_units(recorder.of(user), changes, recorder.looks(changes))
-            except HistoryError:
-                return
-    raise AssertionError("nobody noticed")
+            return lambda: check_units(recorder.of(user), changes, recorder.looks(changes))
+
+        await require_found_out(record)

@@ -6,7 +6,6 @@ None of it may depend on how many records, changes, sessions or scopes there eve
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,8 +31,6 @@ from patchouli.provider_conformance.builders import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from patchouli.provider import Commit, ReadPlan
     from patchouli.provider_sqlite.testing import Cost, Watched
 
@@ -63,23 +60,6 @@ async def committed(watched: Watched, commit: Commit) -> None:
     assert isinstance(await watched.provider.commit(commit), Committed)
 
 
-async def together(watched: Watched, *calls: Callable[[], Awaitable[object]]) -> Cost:
-    """Return what calls cost that reach the writer while it is busy, without what holds it."""
-    store = watched.provider._store
-    assert store is not None
-    gate = threading.Event()
-    with watched.counted() as cost:
-        held = store.writer.call(gate.wait)
-        async with asyncio.TaskGroup() as tasks:
-            for call in calls:
-                tasks.create_task(call())
-            await asyncio.sleep(0)  # every task has handed its work over
-            gate.set()
-        await held
-    cost.hops -= 1
-    return cost
-
-
 async def test_an_idempotent_create_adds_a_look_up_and_a_row(watched: Watched) -> None:
     with watched.counted() as cost:
         await committed(watched, once("a"))
@@ -106,8 +86,8 @@ async def test_a_replay_writes_nothing(watched: Watched) -> None:
 async def test_idempotent_creates_of_a_group_share_their_statements(watched: Watched) -> None:
     made = [once(f"e{n}") for n in range(50)]
 
-    first = await together(watched, *(lambda c=c: watched.provider.commit(c) for c in made))
-    again = await together(watched, *(lambda c=c: watched.provider.commit(c) for c in made))
+    first = await watched.together(*(lambda c=c: watched.provider.commit(c) for c in made))
+    again = await watched.together(*(lambda c=c: watched.provider.commit(c) for c in made))
 
     assert first.counts() == (ONCE, 1, 1)
     assert again.counts() == (LOOK_UP, 0, 1)
@@ -153,7 +133,7 @@ async def test_a_read_that_is_ahead_of_its_session_is_synced_once(watched: Watch
 async def test_session_reads_of_a_group_share_a_sync(watched: Watched) -> None:
     plans = [read(entity("a"), consistency=within(f"s{n % 30}")) for n in range(50)]
 
-    cost = await together(watched, *(lambda p=p: watched.provider.read(p) for p in plans))
+    cost = await watched.together(*(lambda p=p: watched.provider.read(p) for p in plans))
 
     assert cost.counts() == (50 * 2 + ADVANCE, 1, 1)
 
@@ -163,7 +143,7 @@ async def test_written_sessions_of_a_group_are_one_statement(watched: Watched) -
         create(entity(f"e{n}"), f"v{n}", write_sessions=(control(f"s{n % 7}"),)) for n in range(50)
     ]
 
-    cost = await together(watched, *(lambda c=c: watched.provider.commit(c) for c in made))
+    cost = await watched.together(*(lambda c=c: watched.provider.commit(c) for c in made))
 
     assert cost.written() == ["entity", "change", "session"]
     assert cost.counts() == (6, 1, 1)

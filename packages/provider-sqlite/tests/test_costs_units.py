@@ -7,7 +7,6 @@ its unit holds.
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,8 +27,6 @@ from patchouli.provider_conformance.builders import (
 from patchouli.provider_sqlite.bulk import ROWS_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from patchouli.provider import Commit, WorkUnit
     from patchouli.provider_sqlite.connection import Connection
     from patchouli.provider_sqlite.testing import Cost, Watched
@@ -53,23 +50,6 @@ async def staged(watched: Watched, commit: Commit, work_unit: WorkUnit = UNIT) -
 async def closed(watched: Watched, commit: Commit, work_unit: WorkUnit = UNIT) -> None:
     closing = replace(commit, staging=staging(work_unit, close=True))
     assert isinstance(await watched.provider.commit(closing), Published)
-
-
-async def together(watched: Watched, *calls: Callable[[], Awaitable[object]]) -> Cost:
-    """Return what calls cost that reach the writer while it is busy, without what holds it."""
-    store = watched.provider._store
-    assert store is not None
-    gate = threading.Event()
-    with watched.counted() as cost:
-        held = store.writer.call(gate.wait)
-        async with asyncio.TaskGroup() as tasks:
-            for call in calls:
-                tasks.create_task(call())
-            await asyncio.sleep(0)  # every task has handed its work over
-            gate.set()
-        await held
-    cost.hops -= 1
-    return cost
 
 
 async def test_only_the_first_read_of_a_unit_writes(watched: Watched) -> None:
@@ -134,7 +114,7 @@ async def test_members_that_stage_at_once_share_a_sync(watched: Watched) -> None
     await watched.provider.read(read(entity("warm"), unit=UNIT))
     made = [create(entity(f"e{n}"), f"v{n}") for n in range(50)]
 
-    cost = await together(watched, *(lambda c=c: staged(watched, c) for c in made))
+    cost = await watched.together(*(lambda c=c: staged(watched, c) for c in made))
 
     assert cost.counts()[1:] == (1, 1)
 
@@ -144,7 +124,7 @@ async def test_a_unit_syncs_less_than_its_writes_one_by_one(watched: Watched, si
     """Members stage at once; the close publishes all with one more sync and one more hop."""
     made = [create(entity(f"e{n}"), f"v{n}") for n in range(size)]
 
-    members = await together(watched, *(lambda c=c: staged(watched, c) for c in made[:-1]))
+    members = await watched.together(*(lambda c=c: staged(watched, c) for c in made[:-1]))
     with watched.counted() as closing:
         await closed(watched, made[-1])
 

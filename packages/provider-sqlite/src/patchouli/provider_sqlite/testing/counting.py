@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import apsw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
     from patchouli.provider_sqlite.provider import SqliteProvider
     from patchouli.provider_sqlite.testing.faultvfs import ForgetfulDisk
@@ -58,6 +59,7 @@ class Watched:
         store = provider._store  # pyright: ignore[reportPrivateUsage]
         if store is None:
             raise AssertionError("the provider runs")
+        self._writer = store.writer
         within = (store._write, store._inline)  # pyright: ignore[reportPrivateUsage]
         self.connections = [cast("Traced", connection) for connection in within]
 
@@ -94,3 +96,21 @@ class Watched:
         cost.syncs = sum(
             call.kind == "sync" and "-index" not in call.path for call in self._disk.calls
         )
+
+    async def together(self, *calls: Callable[[], Awaitable[object]]) -> Cost:
+        """Return what calls cost that reach the writer while it is busy, without what holds it."""
+        gate = threading.Event()
+        with self.counted() as cost:
+            held = self._writer.call(gate.wait)
+            async with asyncio.TaskGroup() as tasks:
+                for call in calls:
+                    tasks.create_task(_made(call))
+                await asyncio.sleep(0)  # every task has handed its work over
+                gate.set()
+            await held
+        cost.hops -= 1
+        return cost
+
+
+async def _made(call: Callable[[], Awaitable[object]]) -> None:
+    await call()
