@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.harness import Aborted, Context, Effect, Kernel, PluginSpec, ScopeState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -326,6 +327,44 @@ async def test_a_stop_cuts_notified_listeners_and_waits_for_the_others(kernel: K
     assert state is ScopeState.STOPPING
     assert await asking == "answer"
     assert log == ["notified was cut", "asked has ended", "undone"]
+
+
+@pytest.mark.parametrize("what", ["notify", "announce", "gather", "effect", "undo"])
+def test_what_is_cut_before_its_first_step_is_not_left_behind(what: str) -> None:
+    made: list[Coroutine[Any, Any, Any]] = []
+    began: list[bool] = []
+
+    async def never() -> None:
+        began.append(True)
+
+    def keep() -> Awaitable[Any]:
+        made.append(never())
+        return made[-1]
+
+    async def play() -> None:
+        kernel = Kernel()
+        root = kernel.root
+        match what:
+            case "effect":
+                root.effect(keep)
+            case "undo":
+                root.effect(lambda: keep)
+                tasks.append(asyncio.create_task(kernel.aclose()))
+            case "gather":
+                root.on("bell", keep)
+                tasks.append(asyncio.create_task(root.gather("bell")))
+            case _:
+                root.on("bell", keep)
+                getattr(root, what)("bell")
+        await until(lambda: bool(made))
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as the end of a program does
+            task.cancel()
+
+    tasks: list[asyncio.Task[None]] = []
+    asyncio.run(play())
+
+    assert began == []
+    assert [inspect.getcoroutinestate(one) for one in made] == [inspect.CORO_CLOSED]
 
 
 async def test_a_listener_may_remove_itself_while_it_runs(kernel: Kernel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from patchouli.storage_client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
 SUBSCRIBE = "patchouli.changes.subscribe@1"
 UNSUBSCRIBE = "patchouli.changes.unsubscribe@1"
@@ -401,6 +402,29 @@ async def test_handlers_that_still_wait_are_cancelled_by_close(raw: Any) -> None
     await client.close()
 
     assert ended == ["cancelled"]
+
+
+async def test_a_handler_that_is_cancelled_before_its_first_step_is_not_left_behind(
+    raw: Any,
+) -> None:
+    made: list[Coroutine[Any, Any, None]] = []
+
+    async def never() -> None:
+        raise AssertionError("it began")
+
+    def handler(_: Any) -> Awaitable[None]:
+        made.append(never())
+        closing.set_result(
+            asyncio.ensure_future(client.close())
+        )  # it is stepped before the handler
+        return made[-1]
+
+    closing: asyncio.Future[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+    client, peer, _ = await subscribed(raw, handler)
+    peer.send(event("41"))
+    await (await closing)
+
+    assert [inspect.getcoroutinestate(one) for one in made] == [inspect.CORO_CLOSED]
 
 
 async def test_a_handler_may_close_the_client_and_may_unsubscribe(raw: Any) -> None:

@@ -14,25 +14,28 @@ from typing import TYPE_CHECKING, Any, Protocol
 from patchouli.harness.errors import Aborted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
-    from patchouli.harness.plugin import Listener, Logger
+    from patchouli.harness.plugin import Listener
 
 
 class Owner(Protocol):
     """The run that a listener belongs to."""
 
-    @property
-    def logger(self) -> Logger:
-        """Where failures are logged that reach nobody."""
+    def let_run(self, result: Awaitable[Any], event: str) -> None:
+        """Run what a notified listener left, until it ends or the run stops."""
         ...
 
-    def own_handler(self, coro: Coroutine[Any, Any, None], name: str) -> None:
-        """Run what a notified listener left, until it ends or the run stops."""
+    def follow(self, result: Awaitable[Any], event: str) -> asyncio.Task[Any]:
+        """Run what a gathered listener left; the run does not stop while it lasts."""
         ...
 
     async def handle(self, result: Awaitable[Any]) -> Any:  # Any: events say what is returned
         """Await what a listener left; the run does not stop while it lasts."""
+        ...
+
+    def listener_failed(self, event: str, error: BaseException) -> None:
+        """Log what a listener raised that reaches nobody."""
         ...
 
 
@@ -80,7 +83,7 @@ class Dispatcher:
             try:
                 result = one.listener(*args)
             except (Exception, asyncio.CancelledError) as error:
-                _log(one, error)
+                one.owner.listener_failed(event, error)
             else:
                 _let_run(one, result)
 
@@ -135,18 +138,7 @@ class Dispatcher:
 
 def _let_run(one: Registered, result: object) -> None:
     if inspect.isawaitable(result):
-        one.owner.own_handler(_contained(one, result), f"{one.event} listener")
-
-
-async def _contained(one: Registered, result: Awaitable[object]) -> None:
-    try:
-        await result
-    except Exception as error:
-        _log(one, error)
-
-
-def _log(one: Registered, error: BaseException) -> None:
-    one.owner.logger.error("a listener of %s failed: %s", one.event, error, exc_info=error)
+        one.owner.let_run(result, one.event)
 
 
 def _started(one: Registered, args: tuple[object, ...]) -> asyncio.Task[Any] | BaseException | None:
@@ -156,7 +148,7 @@ def _started(one: Registered, args: tuple[object, ...]) -> asyncio.Task[Any] | B
         return error
     if not inspect.isawaitable(result):
         return None
-    return asyncio.create_task(one.owner.handle(result), name=f"{one.event} listener")
+    return one.owner.follow(result, one.event)
 
 
 async def _ended(tasks: set[asyncio.Task[Any]]) -> None:

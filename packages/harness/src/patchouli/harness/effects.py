@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from patchouli.harness.plugin import Effect, Logger, Undo
-from patchouli.harness.tasks import abandon
+from patchouli.harness.tasks import abandon, for_task
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine
+    from collections.abc import Coroutine
     from typing import Any
+
+R = TypeVar("R")
 
 
 class Maker(Protocol):
@@ -30,7 +32,7 @@ class Maker(Protocol):
         """Forget an effect that is undone or has ended."""
         ...
 
-    def undo_soon(self, coro: Coroutine[Any, Any, None], label: str) -> asyncio.Task[None]:
+    def undo_soon(self, coro: Coroutine[Any, Any, R], label: str) -> asyncio.Task[R]:
         """Run an undo as a task of the run."""
         ...
 
@@ -46,7 +48,7 @@ class RecordedEffect(Effect):
         self._undo = undo
         self._limit = limit  # s; None for one whose steps have limits of their own
         self._task: asyncio.Task[None] | None = None
-        self._waiting_for: asyncio.Task[None] | None = None
+        self._waiting_for: asyncio.Task[object] | None = None
         run.record(self)
 
     @property
@@ -71,13 +73,13 @@ class RecordedEffect(Effect):
         try:
             result = self._undo()
             if inspect.isawaitable(result):
-                await self._within_limit(self._run.undo_soon(_awaited(result), self._label))
+                await self._within_limit(self._run.undo_soon(for_task(result), self._label))
         except (Exception, asyncio.CancelledError) as error:
             logger.error("the undo of %r failed: %s", self._label, error, exc_info=error)
         finally:
             self._run.erase(self)
 
-    async def _within_limit(self, waiting_for: asyncio.Task[None]) -> None:
+    async def _within_limit(self, waiting_for: asyncio.Task[object]) -> None:
         self._waiting_for = waiting_for
         done, _ = await asyncio.wait({waiting_for}, timeout=self._limit)
         if done:
@@ -89,7 +91,3 @@ class RecordedEffect(Effect):
             self._limit,
         )
         abandon(waiting_for, self._run.logger, f"the undo of {self._label!r}")
-
-
-async def _awaited(result: Awaitable[object]) -> None:
-    await result

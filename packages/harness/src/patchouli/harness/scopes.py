@@ -54,7 +54,7 @@ from patchouli.harness.plugin import (
 )
 from patchouli.harness.services import Provision, Services
 from patchouli.harness.signals import CancelSource
-from patchouli.harness.tasks import Tasks, abandon
+from patchouli.harness.tasks import Tasks, abandon, for_task
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
@@ -282,8 +282,8 @@ class Run(Context):
         self._effects: dict[RecordedEffect, None] = {}
         self._entries: dict[asyncio.Task[Undo], None] = {}  # effects that are still being made
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._notified: set[asyncio.Task[None]] = set()
-        self._handling: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}
+        self._notified: set[asyncio.Task[Any]] = set()
+        self._handling: dict[asyncio.Future[Any], asyncio.Task[Any] | None] = {}
         for provision in bound.values():
             provision.bound[self] = None
 
@@ -442,11 +442,24 @@ class Run(Context):
 
     # The owner of listeners.
 
-    def own_handler(self, coro: Coroutine[Any, Any, None], name: str) -> None:
+    def let_run(self, result: Awaitable[Any], event: str) -> None:
         """Run what a notified listener left, until it ends or the run stops."""
-        task = self._own(coro, name)
+        task = self._own(for_task(result), f"{event} listener")
         self._notified.add(task)
-        task.add_done_callback(self._notified.discard)
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._notified.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.listener_failed(event, error)
+
+        task.add_done_callback(ended)
+
+    def follow(self, result: Awaitable[Any], event: str) -> asyncio.Task[Any]:
+        """Run what a gathered listener left; the run does not stop while it lasts."""
+        task = asyncio.create_task(for_task(result), name=f"{event} listener")
+        self._handling[task] = task
+        task.add_done_callback(self._handling.pop)
+        return task
 
     async def handle(self, result: Awaitable[Any]) -> Any:
         """Await what a listener left; the run does not stop while it lasts."""
@@ -457,6 +470,10 @@ class Run(Context):
         finally:
             del self._handling[done]
             done.set_result(None)
+
+    def listener_failed(self, event: str, error: BaseException) -> None:
+        """Log what a listener raised that reaches nobody."""
+        self.logger.error("a listener of %s failed: %s", event, error, exc_info=error)
 
     # What the scope does with its run.
 
@@ -500,7 +517,7 @@ class Run(Context):
         """Drop a child that has closed."""
         self.children.pop(scope).forget()
 
-    def undo_soon(self, coro: Coroutine[Any, Any, None], label: str) -> asyncio.Task[None]:
+    def undo_soon(self, coro: Coroutine[Any, Any, R], label: str) -> asyncio.Task[R]:
         """Run an undo as a task of the run."""
         return self._own(coro, f"undo {label}")
 
@@ -527,10 +544,7 @@ class Run(Context):
             await next(iter(self._entries))
 
     def _undo_once_entered(self, body: Awaitable[Undo], label: str) -> Undo:
-        async def enter() -> Undo:
-            return await body
-
-        entry = self._own(enter(), f"effect {label}")
+        entry = self._own(for_task(body), f"effect {label}")
         self._entries[entry] = None
 
         def entered(entry: asyncio.Task[Undo]) -> None:

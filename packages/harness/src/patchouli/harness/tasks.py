@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Coroutine
 
     from patchouli.harness.plugin import Logger
 
@@ -46,10 +47,23 @@ class Tasks:
             logger.error("task %s goes on %g s after its cancellation", name, self._grace)
 
 
-def abandon(task: asyncio.Task[None], logger: Logger, what: str) -> None:
+def for_task(result: Awaitable[R]) -> Coroutine[Any, Any, R]:
+    """Return what a task can run.
+
+    That is `result` itself if it is a coroutine: a task that is cancelled before its first step
+    then closes it, and does not leave it behind in one that would have awaited it.
+    """
+    return result if inspect.iscoroutine(result) else _awaited(result)
+
+
+async def _awaited(result: Awaitable[R]) -> R:
+    return await result
+
+
+def abandon(task: asyncio.Task[Any], logger: Logger, what: str) -> None:
     """Wait for `task` no longer; a failure that comes later is still logged."""
 
-    def ended(task: asyncio.Task[None]) -> None:
+    def ended(task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("%s failed after it was abandoned", what, exc_info=error)
 

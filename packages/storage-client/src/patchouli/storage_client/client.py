@@ -554,5 +554,5 @@ class _Attempt:
     def __init__(self, found: State) -> None:
         self.found: Final = found
         self.outcome: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Future[None] | None = None
         self.waiting = 0

@@ -68,7 +68,7 @@ class ChangeSubscription:
         self._closed: Final[asyncio.Future[ChangeClose]] = (
             asyncio.get_running_loop().create_future()
         )
-        self._unsubscribing: asyncio.Task[object] | None = None
+        self._unsubscribing: asyncio.Future[object] | None = None
 
     @property
     def close(self) -> ChangeClose | None:
@@ -111,9 +111,9 @@ class Tasks:
     def __init__(self) -> None:
         self._running: Final[set[asyncio.Task[Any]]] = set()
 
-    def start(self, work: Awaitable[T]) -> asyncio.Task[T]:
-        """Return a task that is kept until it ends."""
-        task = asyncio.get_running_loop().create_task(_wait_for(work))
+    def start(self, work: Awaitable[T]) -> asyncio.Future[T]:
+        """Return a task of `work`, or the future that it is, kept until it ends."""
+        task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._discard)
         return task
@@ -132,14 +132,10 @@ class Tasks:
         for task in staying:
             _log.warning("a task of the storage client did not end when it was cancelled: %r", task)
 
-    def _discard(self, task: asyncio.Task[Any]) -> None:
+    def _discard(self, task: asyncio.Future[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # who shares the task has it; nobody else needs to be told
-
-
-async def _wait_for(work: Awaitable[T]) -> T:
-    return await work
 
 
 class _Open:
@@ -245,7 +241,7 @@ def _text_or_none(value: object) -> str | None:
     return value if type(value) is str else None
 
 
-def _report(found: _Open, ended: asyncio.Task[Any]) -> None:
+def _report(found: _Open, ended: asyncio.Future[Any]) -> None:
     if not ended.cancelled() and (error := ended.exception()) is not None:
         _complain(found, error)
 
