@@ -92,6 +92,7 @@ class Handle:
         self.cursor = cursor
         self.unsubscribed = 0
         self.unsubscribe_error: BaseException | None = None
+        self.held: asyncio.Event | None = None
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait_closed(self) -> None:
@@ -99,6 +100,8 @@ class Handle:
 
     async def unsubscribe(self) -> None:
         self.unsubscribed += 1
+        if self.held is not None:
+            await self.held.wait()
         self.close()
         if self.unsubscribe_error is not None:
             raise self.unsubscribe_error

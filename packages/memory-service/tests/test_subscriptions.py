@@ -786,6 +786,38 @@ async def test_a_failing_unsubscribe_is_reported_only_if_nothing_else_failed(
     await end(consumer)
 
 
+async def test_a_plugin_that_hangs_in_its_subscribe_is_named_once(
+    memory: MemoryService, consumer: Consumer, logged: pytest.LogCaptureFixture
+) -> None:
+    feed = Feed("feed")
+    memory.register(feed)
+    await consumer.subscribe(memory)
+    opening = await feed.opening()
+
+    await until(lambda: bool(logged.records))
+    opening.opens("b1")
+    await until(lambda: consumer.store.saved.get("feed") == "b1")
+
+    assert [record.message for record in logged.records] == ["plugin feed takes long to subscribe"]
+    assert consumer.failures == []
+    await end(consumer)
+
+
+async def test_a_plugin_that_hangs_in_its_unsubscribe_is_named_once(
+    memory: MemoryService, consumer: Consumer, logged: pytest.LogCaptureFixture
+) -> None:
+    _, _, handle = await live(memory, consumer)
+    logged.clear()
+    handle.held = asyncio.Event()
+    ending = asyncio.ensure_future(end(consumer))
+
+    await until(lambda: bool(logged.records))
+    handle.held.set()
+    await ending
+
+    assert [one.message for one in logged.records] == ["plugin feed takes long to unsubscribe"]
+
+
 async def test_a_shutdown_raises_no_errors_of_plugins(
     memory: MemoryService, consumer: Consumer
 ) -> None:

@@ -163,11 +163,14 @@ class Attempt:
         """Return what the plugin opened; None if it failed or was not waited for."""
         delivery = self._delivery
         opening = delivery.tasks.start(self._subscribe(), self._name("subscribe"))
+        timer = delivery.tasks.watch(f"plugin {delivery.plugin_id} takes long to subscribe")
         try:
             await asyncio.wait({opening, delivery.halted}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             opening.cancel()
             raise
+        finally:
+            timer.cancel()
         if not opening.done():
             self._is_abandoned = True
             if delivery.removed is not None:

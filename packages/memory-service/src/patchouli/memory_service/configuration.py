@@ -90,8 +90,9 @@ class MemoryServiceConfig(_Settings):
 
     Attributes:
         retrieve_timeout_ms: The deadline of a retrieval, for each plugin.
-        cancel_grace_ms: How long a cancelled task may go on before it is named in the log, and how
-            long a cancelled caller waits for its plugins.
+        cancel_grace_ms: How long a plugin may go on after a cancellation, or take to subscribe and
+            unsubscribe, before it is named in the log, and how long a cancelled caller waits for
+            its plugins.
         max_pending_changes: How many emitted changes of a plugin may wait in one subscription.
         routing: The user's policies by plugin id; one for an unknown id does nothing.
     """
