@@ -569,3 +569,16 @@ def test_serve_takes_all_its_options(home: Path, folder: Path) -> None:
     assert mode(folder / "bytes") == 0o700
     assert not (folder / "no-home").exists()
     assert not (folder / "s").exists()
+
+
+def test_a_policy_of_another_place_serves_a_home_that_is_made_for_it(
+    home: Path, folder: Path
+) -> None:
+    policy = folder / "policy.json"
+    shutil.copy(home / "config.json", policy)
+
+    with DaemonProcess(folder / "new", "--config", str(policy)):
+        status = run("status", home=folder / "new")
+
+    assert json.loads(status.stdout)["data"]["ready"] is True
+    assert mode(folder / "new" / "providers.json") == 0o600

@@ -43,6 +43,7 @@ from patchouli.provider_conformance.builders import (
 )
 from patchouli.provider_conformance.control_machine import (
     NAMES,
+    UNKNOWN_TOKEN,
     ControlMachine,
     chances,
     claims,
@@ -256,6 +257,18 @@ class ProviderMachine(ControlMachine):
             idempotency=self.probe_of(key.scope, name, request) if asks else None,
         )
         self.ask(lambda p, _: p.read(plan))
+
+    @precondition(claims("work_units", "causal_reads"))
+    @rule(key=keys, value=values)
+    def begin_too_early(self, key: EntityKey, value: Json) -> None:
+        """Ask a new unit for what has not come yet, and begin it when something else has."""
+        self.units += 1
+        bound = Consistency(minimum_tokens=(CausalToken(UNKNOWN_TOKEN),))
+        early = read(key, consistency=bound, unit=self.unit(key.scope, 0))
+        self.ask(lambda p, _: p.read(early))
+        self.join(key=key, count=1, value=value)
+        begins = read(key, unit=self.unit(key.scope, 0))
+        self.ask(lambda p, _: p.read(begins))
 
     @precondition(claims("work_units"))
     @rule(

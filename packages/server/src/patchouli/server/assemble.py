@@ -31,7 +31,7 @@ from patchouli.backend import (
 from patchouli.backend import Limits as EngineLimits
 from patchouli.provider import ProviderError, SystemClock, SystemIds
 from patchouli.provider_sqlite import IndexLimits, SqliteLimits, SqliteProvider
-from patchouli.server.home import create_home, database_path, remote_provider_in_use
+from patchouli.server.home import create_home, database_path, make_home, remote_provider_in_use
 from patchouli.server.lifecycle import Daemon, Stop
 from patchouli.server.listener import UnixEndpoint
 from patchouli.server.logs import Log
@@ -151,8 +151,14 @@ def _configuration(settings: Settings) -> tuple[LoadedPolicy, LoadedProviders]:
     """Return the configuration: of the named files, else of the home, which is made if need be."""
     home = settings.home
     # Compared by place: a client that starts a daemon names the files of the home one by one.
-    if (settings.config, settings.providers) == (home / "config.json", home / "providers.json"):
+    is_of_home = (
+        settings.config == home / "config.json",
+        settings.providers == home / "providers.json",
+    )
+    if all(is_of_home):
         return create_home(home)
+    if any(is_of_home):
+        make_home(home)
     policy = load_policy(settings.config)
     return policy, load_providers(settings.providers, policy.policy)
 

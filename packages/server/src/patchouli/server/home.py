@@ -28,12 +28,25 @@ _DOCUMENTS: Final[dict[str, ResourceName]] = {
 def create_home(root: Path) -> tuple[LoadedPolicy, LoadedProviders]:
     """Make `root` a home, keeping whatever is there, and return its checked configuration.
 
-    Files appear whole or not at all, so that a crash leaves nothing that a later run refuses.
-
     Raises:
         CommandError: Something at `root` can be used by others, or cannot be made.
         ConfigurationError: A document that was there already is not valid; it was left as it is.
         UnsafeStoreError: The database that is there can be used by others.
+    """
+    make_home(root)
+    policy = load_policy(root / "config.json")
+    providers = load_providers(root / "providers.json", policy.policy)
+    validate_existing(database_path(providers, root / "providers.json"))
+    return policy, providers
+
+
+def make_home(root: Path) -> None:
+    """Make what a home consists of at `root`, keeping whatever is there.
+
+    Files appear whole or not at all, so that a crash leaves nothing that a later run refuses.
+
+    Raises:
+        CommandError: Something at `root` can be used by others, or cannot be made.
     """
     try:
         for name in _DIRECTORIES:
@@ -48,10 +61,6 @@ def create_home(root: Path) -> tuple[LoadedPolicy, LoadedProviders]:
             f"cannot make the home {root}: {(error.strerror or 'no access').lower()}; name a "
             "directory that you may write, with PATCHOULI_HOME or `init --root`"
         ) from error
-    policy = load_policy(root / "config.json")
-    providers = load_providers(root / "providers.json", policy.policy)
-    validate_existing(database_path(providers, root / "providers.json"))
-    return policy, providers
 
 
 def database_path(loaded: LoadedProviders, file: Path) -> Path:

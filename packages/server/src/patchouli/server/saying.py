@@ -36,7 +36,8 @@ def failures() -> Generator[None]:
             elif isinstance(failure, CommandError | EngineError):
                 said.insert(0, str(failure))
             said += getattr(failure, "__notes__", ())
-            failure = failure.__context__
+            # One that was raised from another says what the other one said.
+            failure = failure.__context__ if failure.__cause__ is None else None
         if not said and isinstance(error, OSError):
             place = f"{error.filename}: " if error.filename else ""
             said = [f"{place}{(error.strerror or 'no access').lower()}"]
