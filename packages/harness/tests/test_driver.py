@@ -331,6 +331,92 @@ async def test_a_hook_that_raises_ends_the_turn_as_an_error(host: ReferenceHost)
     assert [type(error) for error in errors] == [ValueError]
 
 
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Ending(BaseException):
+    """Something that is no `Exception` and ends nobody else."""
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("bad \ud800"), {"name": "ValueError", "message": "bad \\ud800"}),
+        (UnprintableError(), {"name": "UnprintableError", "message": "UnprintableError"}),
+        (asyncio.CancelledError(), {"name": "CancelledError", "message": "CancelledError"}),
+        (Ending("over"), {"name": "Ending", "message": "over"}),
+        (
+            RequestFailed({"message": "\udc00", "code": "c", "status": {1}}),  # type: ignore[typeddict-item] - what a provider says
+            {"message": "\\udc00", "code": "c", "status": "{1}"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("where", ["model", "hook"])
+async def test_a_turn_ends_in_the_log_whatever_breaks_it_off(
+    host: ReferenceHost, error: BaseException, told: JsonObject, where: str
+) -> None:
+    async def fail(*_: object) -> Any:
+        raise error
+
+    if where == "hook":
+        host.kernel.root.on("agent/turn-stopping", fail)
+    agent = host.create_agent(ScriptedModel([fail if where == "model" else "fine"]))
+
+    reason = await agent.say("go")
+
+    assert reason == {"kind": "error", "error": told}
+    last = agent.session.events[-1]
+    assert (last["type"], last["data"]) == ("turn/end", {"turn": 1, "reason": reason})
+
+
+async def test_a_reason_of_any_text_ends_a_cancelled_turn(host: ReferenceHost) -> None:
+    async def call_off(_: ModelRequest) -> Answer:
+        agent.cancel(ValueError("\ud800"))
+        return Answer(content=[])
+
+    agent = host.create_agent(ScriptedModel([call_off]))
+
+    assert await agent.say("go") == {"kind": "aborted", "reason": "\\ud800"}
+    assert log_of(agent)[-1] == "turn/end"
+
+
+async def test_an_answer_that_ignores_the_cancellation_completes_nothing(
+    host: ReferenceHost,
+) -> None:
+    async def stubborn(_: ModelRequest) -> Answer:
+        agent.cancel()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return Answer(content=[text_block("anyway")])
+        raise AssertionError
+
+    agent = host.create_agent(ScriptedModel([stubborn]))
+
+    assert await agent.say("go") == {"kind": "aborted", "reason": "aborted"}
+
+
+async def test_a_task_that_is_cancelled_with_its_turn_is_cancelled(host: ReferenceHost) -> None:
+    begun = asyncio.Event()
+
+    async def never(_: ModelRequest) -> Answer:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    agent = host.create_agent(ScriptedModel([never]))
+    turn = asyncio.create_task(agent.say("go"))
+    await begun.wait()
+    agent.cancel()
+    turn.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert log_of(agent)[-1] == "turn/end"
+
+
 async def test_a_cancelled_turn_ends_as_aborted_and_drops_its_input(host: ReferenceHost) -> None:
     begun = asyncio.Event()
     cancelled: list[bool] = []

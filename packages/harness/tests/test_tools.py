@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +25,8 @@ from patchouli.harness.reference import ToolRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from patchouli.harness import Block
 
 
 def tool(body: Callable[[JsonObject, ToolRun], Awaitable[Any]], name: str = "t") -> ToolDefinition:
@@ -77,24 +81,59 @@ async def test_a_value_is_rendered_and_the_result_is_read_only_and_told(
         result["isError"] = True  # type: ignore[index] - what is refused
 
 
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Ending(BaseException):
+    """Something that is no `Exception` and ends nobody else."""
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
         (ValueError("wrong"), {"message": "wrong"}),
         (ValueError(), {"message": "ValueError"}),
+        (ValueError("\ud800 é"), {"message": "\\ud800 é"}),
+        (UnprintableError(), {"message": "UnprintableError"}),
+        (asyncio.CancelledError(), {"message": "CancelledError"}),
+        (Ending("over"), {"message": "over"}),
         (
             PortError("E_X", "gone"),
             {"message": "E_X: gone", "info": {"name": "PortError", "code": "E_X"}},
         ),
+        (
+            PortError("E_\udc00", "gone"),
+            {
+                "message": "E_\\udc00: gone",
+                "info": {"name": "PortError", "code": "E_\\udc00"},
+            },
+        ),
     ],
 )
-async def test_what_a_body_raises_is_an_error_result(
-    tools: ToolRegistry, error: Exception, expected: JsonObject
+@pytest.mark.parametrize("where", ["body", "render", "hook"])
+async def test_what_is_raised_in_a_call_is_an_error_result(
+    kernel: Kernel, tools: ToolRegistry, error: BaseException, expected: JsonObject, where: str
 ) -> None:
-    async def body(_: JsonObject, __: ToolRun) -> Any:
-        raise error
+    def reach(place: str) -> None:
+        if place == where:
+            raise error
 
-    tools.register(tool(body))
+    async def body(_: JsonObject, __: ToolRun) -> Any:
+        reach("body")
+        return 1
+
+    async def hook(_: object, __: object, call_next: Callable[[], Awaitable[Any]]) -> Any:
+        reach("hook")
+        return await call_next()
+
+    def render(_: object, __: object) -> list[Block]:
+        reach("render")
+        return []
+
+    kernel.root.on("tools/post-execute", hook)
+    tools.register(replace(tool(body), render=render))
     result = await tools.execute(call())
 
     assert result == {
@@ -102,6 +141,38 @@ async def test_what_a_body_raises_is_an_error_result(
         "error": expected,
         "content": ({"type": "text", "text": f"Error: {expected['message']}"},),
     }
+
+
+async def test_a_call_whose_caller_is_cancelled_is_cancelled(tools: ToolRegistry) -> None:
+    begun = asyncio.Event()
+
+    async def body(_: JsonObject, __: ToolRun) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    tools.register(tool(body))
+    calling = asyncio.create_task(tools.execute(call()))
+    await begun.wait()
+    calling.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+
+
+async def test_arguments_that_are_no_json_are_refused_as_a_result(
+    kernel: Kernel, tools: ToolRegistry
+) -> None:
+    told: list[object] = []
+    kernel.root.on("tools/result", lambda run, _: told.append(run.arguments))
+
+    async def body(_: JsonObject, __: ToolRun) -> Any:
+        raise AssertionError("the body ran")
+
+    tools.register(tool(body))
+    result = await tools.execute(call(arguments={"a": float("nan")}))
+
+    assert result.get("error") == {"message": "the arguments of a tool are a JSON object"}
+    assert told == ["{'a': nan}"]
 
 
 async def test_a_value_that_is_no_json_an_unknown_tool_and_a_refused_call_are_errors(

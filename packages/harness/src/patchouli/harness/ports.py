@@ -290,7 +290,8 @@ class Tools(Protocol):
     async def execute(self, call: ToolCall) -> ToolResult:
         """Run a tool and return its read-only result; whatever goes wrong is a result too.
 
-        After the body the hooks ``tools/post-execute`` and ``tools/result`` have run.
+        After the body the hooks ``tools/post-execute`` and ``tools/result`` have run. Only what
+        ends the caller as well is raised: the cancellation of its task.
         """
         ...
 

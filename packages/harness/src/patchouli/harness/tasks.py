@@ -68,3 +68,15 @@ def abandon(task: asyncio.Task[Any], logger: Logger, what: str) -> None:
             logger.error("%s failed after it was abandoned", what, exc_info=error)
 
     task.add_done_callback(ended)
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Say whether `error` is the fault of what was awaited, so that the caller may contain it.
+
+    It is not if it ends the caller as well: the cancellation of the current task, the closing of
+    its coroutine, the end of the process. A cancellation that nobody told this task of is foreign.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
+    return not isinstance(error, GeneratorExit | KeyboardInterrupt | SystemExit)

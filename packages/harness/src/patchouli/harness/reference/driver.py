@@ -49,8 +49,10 @@ from patchouli.harness.messages import (
     text_block,
 )
 from patchouli.harness.ports import Agent, ToolCall
+from patchouli.harness.reference.facts import message_of
 from patchouli.harness.reference.models import Answer, Model, ModelRequest, RequestFailed
 from patchouli.harness.signals import CancelSource
+from patchouli.harness.tasks import is_foreign
 
 if TYPE_CHECKING:
     from patchouli.harness.jsonvalue import Json
@@ -118,12 +120,20 @@ class DrivenAgent(Agent):
             self._source.cancel(reason)
 
     async def say(self, text: str) -> Reason:
-        """Take a turn with what a person typed; return why it ended."""
+        """Take a turn with what a person typed; return why it ended.
+
+        Raises:
+            NotJson: `text` has a lone surrogate; no turn was taken.
+            RuntimeError: A turn is running.
+        """
         self.inject(create_user_message([text_block(text)], {"kind": "user"}))
         return await self.take_turn()
 
     async def take_turn(self) -> Reason:
         """Take a turn with the pending input, if any; return why it ended.
+
+        Whatever a model, a tool or a hook raises is a reason, so that only what ends the caller's
+        task as well is raised from here; the end of the turn is logged in each case.
 
         Raises:
             RuntimeError: A turn is running.
@@ -163,18 +173,15 @@ class _Turn:
         self._step = 0
 
     async def run(self) -> Reason:
-        reason: Reason = {"kind": "aborted", "reason": "the task was cancelled"}
         self._log("turn/start", {"turn": self._turn})
+        reason: Reason = {"kind": "aborted", "reason": "the task was cut"}
         try:
             reason = await self._steps()
-        except RequestFailed as error:
-            reason = self._failed({"kind": "error", "error": error.failure}, error.failure)
-        except Exception as error:
-            if self._signal.reason is not None:
-                reason = {"kind": "aborted", "reason": str(self._signal.reason)}
-            else:
-                told = {"name": type(error).__name__, "message": str(error)}
-                reason = self._failed({"kind": "error", "error": told}, error)
+            self._signal.raise_if_cancelled()
+        except BaseException as error:
+            if not is_foreign(error):
+                raise
+            reason = self._reason_for(error)
         finally:
             self._log("turn/end", {"turn": self._turn, "reason": reason})
         return reason
@@ -298,12 +305,17 @@ class _Turn:
         self._log("tool/result", logged)
         return result
 
-    def _failed(self, reason: Reason, error: object) -> Reason:
-        self._root.notify(
-            AGENT_ERROR,
-            AgentError(agent=self._agent, turn=self._turn, step=self._step, error=error),
-        )
-        return reason
+    def _reason_for(self, error: BaseException) -> Reason:
+        """Return why a turn ends that `error` broke off; a failure is told, a cancellation not."""
+        if self._signal.reason is not None:
+            return {"kind": "aborted", "reason": message_of(self._signal.reason)}
+        if isinstance(error, RequestFailed):
+            told = failure = error.failure
+        else:
+            told, failure = error, {"name": type(error).__name__, "message": message_of(error)}
+        event = AgentError(agent=self._agent, turn=self._turn, step=self._step, error=told)
+        self._root.notify(AGENT_ERROR, event)
+        return {"kind": "error", "error": failure}
 
     def _log(self, kind: str, data: Mapping[str, object]) -> None:
         self._agent.session.append(kind, data)
@@ -319,10 +331,9 @@ async def _unless_cancelled(asked: Awaitable[R], signal: CancelSignal) -> R:
     forget = signal.add_callback(cancel)
     try:
         return await task
-    except asyncio.CancelledError:
-        if signal.reason is not None and task.cancelled():
-            raise signal.reason from None
-        task.cancel()
+    except asyncio.CancelledError as error:
+        if is_foreign(error):
+            signal.raise_if_cancelled()
         raise
     finally:
         forget()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from patchouli.harness.errors import HarnessError
-from patchouli.harness.messages import Block, text_block
+from patchouli.harness.messages import Block, read_only, text_block
+from patchouli.harness.reference.facts import fact_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,12 +58,13 @@ class RequestFailed(HarnessError):  # noqa: N818 - says what happened, like its 
     """A model did not answer; whether to ask again is for the hooks to say.
 
     Attributes:
-        failure: Why.
+        failure: Why, as read-only JSON: what a provider said that is none stands there as text.
     """
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(failure["message"])
-        self.failure = failure
+        stated = {text_of(key): fact_of(value) for key, value in failure.items()}
+        super().__init__(stated["message"])
+        self.failure = cast("Failure", read_only(stated))
 
 
 Model: TypeAlias = Callable[[ModelRequest], Awaitable[Answer]]

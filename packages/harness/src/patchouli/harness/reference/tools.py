@@ -10,7 +10,9 @@ from patchouli.harness.jsonvalue import snapshot
 from patchouli.harness.messages import ErrorInfo, ToolResult, read_only, text_block
 from patchouli.harness.plugin import Context, Effect, Undo
 from patchouli.harness.ports import Agent, ToolCall, ToolDefinition, ToolRun, Tools
+from patchouli.harness.reference.facts import fact_of, message_of, text_of
 from patchouli.harness.signals import CancelSource
+from patchouli.harness.tasks import is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,13 +96,17 @@ class ToolRegistry(Tools):
         ]
 
     async def execute(self, call: ToolCall) -> ToolResult:
-        """Run a tool, the hooks after it included."""
+        """Run a tool, the hooks after it included.
+
+        Whatever the tool or a hook raises is the error of the result; only what ends the caller's
+        task as well is raised from here.
+        """
         run = _Run(
             token=object(),
             call_id=call.call_id,
             root_call_id=call.parent.root_call_id if call.parent else call.call_id,
             name=call.name,
-            arguments=read_only(snapshot(call.arguments)),
+            arguments=read_only(fact_of(call.arguments)),
             agent=call.agent,
             parent=call.parent.token if call.parent else None,
             signal=call.signal or CancelSource().signal,
@@ -111,7 +117,7 @@ class ToolRegistry(Tools):
                 TOOLS_POST_EXECUTE, run, result, default=lambda: read_only({"kind": "accept"})
             )
             result = self._decided(run, result, decision)
-        except Exception as error:
+        except BaseException as error:
             result = _failed(error)
         self._kernel.root.notify(TOOLS_RESULT, run, result)
         return result
@@ -134,7 +140,7 @@ class ToolRegistry(Tools):
             if entry.concludes_turn:
                 made["concludesTurn"] = True
             return _sealed(made)
-        except Exception as error:
+        except BaseException as error:
             return _failed(error)
 
     def _decided(self, run: ToolRun, result: ToolResult, decision: Mapping[str, Any]) -> ToolResult:
@@ -181,12 +187,15 @@ def _sealed(made: Mapping[str, object]) -> ToolResult:
     return cast("ToolResult", read_only(snapshot(dict(made))))
 
 
-def _failed(error: Exception) -> ToolResult:
-    message = str(error) or type(error).__name__
+def _failed(error: BaseException) -> ToolResult:
+    """Return the result of a call that `error` broke off; raise one that ends the caller too."""
+    if not is_foreign(error):
+        raise error
+    message = message_of(error)
     content: list[Block] = [text_block(f"Error: {message}")]
     stated: dict[str, object] = {"message": message}
     code = getattr(error, "code", None)
     if isinstance(code, str):
-        info: ErrorInfo = {"name": type(error).__name__, "code": code}
+        info: ErrorInfo = {"name": type(error).__name__, "code": text_of(code)}
         stated["info"] = info
     return _sealed({"isError": True, "error": stated, "content": content})
