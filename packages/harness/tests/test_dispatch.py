@@ -414,3 +414,44 @@ async def test_a_stop_waits_for_a_handler_whose_listener_was_removed(kernel: Ker
 
     assert early == []
     assert log == ["the handler has ended", "undone"]
+
+
+async def test_a_stop_waits_once_for_handlers_that_hang_however_many_listeners_it_removes(
+    kernel: Kernel, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("patchouli.harness.scopes.UNDO_LIMIT_MS", 20)
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> str:
+        begun.set()
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                continue
+        return "late"
+
+    def start(ctx: Context, _: object) -> None:
+        ctx.on("ask", hang)
+        ctx.on("tell", hang)
+        for number in range(5):
+            ctx.on(f"other {number}", hang)
+
+    scope = kernel.root.plugin(PluginSpec(name="ears", start=start))
+    await scope
+    kernel.root.notify("tell")
+    asking = [
+        asyncio.create_task(kernel.root.serial("ask")),
+        asyncio.create_task(kernel.root.gather("ask")),
+    ]
+    await begun.wait()
+    await scope.close()
+    errors = [record.message for record in logged.records]
+    gate.set()
+
+    assert await asyncio.gather(*asking) == ["late", None]
+    assert errors == [
+        "task tell listener goes on 0.02 s after its cancellation",
+        "a handler of ask goes on and is abandoned",
+        "a handler of ask goes on and is abandoned",
+    ]

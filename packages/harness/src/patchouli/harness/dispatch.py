@@ -30,7 +30,9 @@ class Owner(Protocol):
         """Run what a gathered listener left; the run does not stop while it lasts."""
         ...
 
-    async def handle(self, result: Awaitable[Any]) -> Any:  # Any: events say what is returned
+    async def handle(
+        self, result: Awaitable[Any], event: str
+    ) -> Any:  # Any: events say what is returned
         """Await what a listener left; the run does not stop while it lasts."""
         ...
 
@@ -116,7 +118,7 @@ class Dispatcher:
         for one in self.listeners(event):
             result = one.listener(*args)
             if inspect.isawaitable(result):
-                result = await one.owner.handle(result)
+                result = await one.owner.handle(result, event)
             if result is not None and result is not False:
                 return result
         return None
@@ -131,7 +133,9 @@ class Dispatcher:
                 return await result if inspect.isawaitable(result) else result
             one = listeners[position]
             result = one.listener(*args, _once(lambda: run_from(position + 1)))
-            return await one.owner.handle(result) if inspect.isawaitable(result) else result
+            if inspect.isawaitable(result):
+                result = await one.owner.handle(result, event)
+            return result
 
         return await run_from(0)
 

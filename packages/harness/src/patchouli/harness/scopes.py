@@ -35,7 +35,7 @@ import asyncio
 import contextvars
 import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from patchouli.harness.dispatch import Dispatcher, Registered
 from patchouli.harness.effects import RecordedEffect
@@ -267,6 +267,13 @@ class Scope(PluginScope):
             self.parent.forget_child(self)
 
 
+class _Handler(NamedTuple):
+    """What a listener left that somebody awaits."""
+
+    task: asyncio.Task[Any] | None
+    event: str
+
+
 class Run(Context):
     """One life of a plugin, and the context of it."""
 
@@ -283,7 +290,8 @@ class Run(Context):
         self._entries: dict[asyncio.Task[Undo], None] = {}  # effects that are still being made
         self._tasks: set[asyncio.Task[Any]] = set()
         self._notified: set[asyncio.Task[Any]] = set()
-        self._handling: dict[asyncio.Future[Any], asyncio.Task[Any] | None] = {}
+        self._handling: dict[asyncio.Future[Any], _Handler] = {}
+        self._patience = UNDO_LIMIT_MS / 1000  # s, of a stop with all handlers together
         for provision in bound.values():
             provision.bound[self] = None
 
@@ -320,7 +328,7 @@ class Run(Context):
 
     def all_tasks(self) -> set[asyncio.Task[Any] | None]:
         """Return the tasks that the run waits for, those of handlers in progress included."""
-        return {*self._tasks, *self._handling.values()} - {None}
+        return {*self._tasks, *(handler.task for handler in self._handling.values())} - {None}
 
     # The context of the plugin.
 
@@ -413,9 +421,8 @@ class Run(Context):
 
         async def undo() -> None:
             self._core.dispatcher.remove(registered)
-            if (
-                not self.is_open
-            ):  # one that is removed earlier may be in progress, even remove itself
+            # One that is removed before the stop may be in progress, even remove itself.
+            if not self.is_open:
                 await self._handlers_ended()
 
         return RecordedEffect(self, f"listener of {event}", undo, limit=None)
@@ -457,18 +464,18 @@ class Run(Context):
     def follow(self, result: Awaitable[Any], event: str) -> asyncio.Task[Any]:
         """Run what a gathered listener left; the run does not stop while it lasts."""
         task = asyncio.create_task(for_task(result), name=f"{event} listener")
-        self._handling[task] = task
-        task.add_done_callback(self._handling.pop)
+        self._handling[task] = _Handler(task, event)
+        task.add_done_callback(lambda task: self._handling.pop(task, None))
         return task
 
-    async def handle(self, result: Awaitable[Any]) -> Any:
+    async def handle(self, result: Awaitable[Any], event: str) -> Any:
         """Await what a listener left; the run does not stop while it lasts."""
         done = asyncio.get_running_loop().create_future()
-        self._handling[done] = asyncio.current_task()
+        self._handling[done] = _Handler(asyncio.current_task(), event)
         try:
             return await result
         finally:
-            del self._handling[done]
+            self._handling.pop(done, None)
             done.set_result(None)
 
     def listener_failed(self, event: str, error: BaseException) -> None:
@@ -566,12 +573,22 @@ class Run(Context):
         return undo
 
     async def _handlers_ended(self) -> None:
-        await self._core.tasks.cut(set(self._notified), self.logger)
+        """Cut what notified listeners left and wait for the other handlers, for each but once.
+
+        Every listener's undo comes here, for events may be told while the run stops. One handler
+        that hangs must not hold up each of them anew: what has not ended in time is abandoned.
+        """
+        notified, self._notified = self._notified, set()
+        await self._core.tasks.cut(notified, self.logger)
         if not self._handling:
             return
-        _, pending = await asyncio.wait(set(self._handling), timeout=UNDO_LIMIT_MS / 1000)
-        if pending:
-            self.logger.error("%d handlers of events do not end", len(pending))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        _, pending = await asyncio.wait(set(self._handling), timeout=self._patience)
+        self._patience = max(0, self._patience - (loop.time() - began))
+        for one in pending:
+            handler = self._handling.pop(one)
+            self.logger.error("a handler of %s goes on and is abandoned", handler.event)
 
     def _own(self, coro: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
         task = self._core.tasks.own(coro, name=name)
