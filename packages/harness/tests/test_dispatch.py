@@ -52,6 +52,47 @@ async def test_a_notified_listener_that_raises_keeps_no_other_from_it(
     assert [(r.name, r.levelname) for r in logged.records] == [("ears", "ERROR")] * 2
 
 
+class Ending(BaseException):
+    """Something that is no `Exception` and ends nobody else."""
+
+
+@pytest.mark.checklist("HN-17")
+@pytest.mark.parametrize("error", [Ending("over"), asyncio.CancelledError(), GeneratorExit()])
+async def test_whatever_a_notified_listener_raises_is_contained(
+    kernel: Kernel, logged: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    seen: list[str] = []
+
+    def first() -> None:
+        raise error
+
+    kernel.root.on("bell", first)
+    kernel.root.on("bell", lambda: seen.append("second"))
+
+    kernel.root.notify("bell")
+
+    assert seen == ["second"]
+    assert [record.exc_info and record.exc_info[1] for record in logged.records] == [error]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+async def test_the_end_of_the_process_is_raised_once_all_were_notified(
+    kernel: Kernel, error: BaseException
+) -> None:
+    seen: list[str] = []
+
+    def first() -> None:
+        raise error
+
+    kernel.root.on("bell", first)
+    kernel.root.on("bell", lambda: seen.append("second"))
+
+    with pytest.raises(type(error)):
+        kernel.root.notify("bell")
+
+    assert seen == ["second"]
+
+
 @pytest.mark.checklist("HN-18")
 async def test_an_announced_listener_that_raises_at_once_stops_the_rest(
     kernel: Kernel, logged: pytest.LogCaptureFixture
@@ -78,14 +119,17 @@ async def test_an_announced_listener_that_raises_at_once_stops_the_rest(
 
 
 @pytest.mark.checklist("HN-19")
-async def test_gather_awaits_all_and_raises_the_first_failure_in_order(kernel: Kernel) -> None:
+@pytest.mark.parametrize("kind", [ValueError, Ending])
+async def test_gather_awaits_all_and_raises_the_first_failure_in_order(
+    kernel: Kernel, kind: type[BaseException]
+) -> None:
     gate = asyncio.Event()
     seen: list[str] = []
 
     async def slow() -> None:
         await gate.wait()
         seen.append("slow")
-        raise ValueError("first in order")
+        raise kind("first in order")
 
     async def fast() -> None:
         seen.append("fast")
@@ -93,7 +137,7 @@ async def test_gather_awaits_all_and_raises_the_first_failure_in_order(kernel: K
 
     def at_once() -> None:
         seen.append("at once")
-        raise ValueError("first of all")
+        raise kind("first of all")
 
     for listener in (slow, fast, at_once):
         kernel.root.on("flush", listener)
@@ -102,7 +146,7 @@ async def test_gather_awaits_all_and_raises_the_first_failure_in_order(kernel: K
     done_early = gathering.done()
     gate.set()
 
-    with pytest.raises(ValueError, match="first in order"):
+    with pytest.raises(kind, match="first in order"):
         await gathering
 
     assert not done_early

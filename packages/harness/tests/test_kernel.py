@@ -294,8 +294,12 @@ async def test_effects_are_undone_in_reverse_and_never_overlap(kernel: Kernel) -
     ]
 
 
+class Ending(BaseException):
+    """Something that is no `Exception` and ends nobody else."""
+
+
 @pytest.mark.checklist("HN-10")
-@pytest.mark.parametrize("error", [ValueError("rust"), asyncio.CancelledError()])
+@pytest.mark.parametrize("error", [ValueError("rust"), asyncio.CancelledError(), Ending("over")])
 async def test_an_undo_that_raises_is_logged_and_stops_nothing(
     kernel: Kernel, logged: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
@@ -727,6 +731,17 @@ async def test_a_close_during_a_start_tells_it_and_waits(kernel: Kernel) -> None
 
     assert (scope.state, scope.error) == (CLOSED, None)
     assert isinstance(reasons[0], Aborted)
+
+
+async def test_a_start_that_cancels_itself_fails_and_cancels_nobody(kernel: Kernel) -> None:
+    async def start(_: Context, __: object) -> None:
+        raise asyncio.CancelledError
+
+    scope = kernel.root.plugin(PluginSpec(name="moody", start=start))
+
+    with pytest.raises(Aborted):
+        await scope
+    assert scope.state is FAILED
 
 
 async def test_a_start_that_does_not_end_is_cut_and_its_late_undo_still_runs(

@@ -45,14 +45,19 @@ def test_a_cancellation_is_no_reason() -> None:
     assert not source.signal.cancelled
 
 
+class Ending(BaseException):
+    """Something that is no `Exception` and ends nobody else."""
+
+
+@pytest.mark.parametrize("error", [ValueError("torn"), asyncio.CancelledError(), Ending("over")])
 def test_callbacks_run_once_in_order_and_survive_each_other(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     source = CancelSource()
     seen: list[str] = []
 
     def fail() -> None:
-        raise ValueError("torn")
+        raise error
 
     forget_third = source.signal.add_callback(lambda: seen.append("never"))
     source.signal.add_callback(lambda: seen.append("first"))

@@ -80,14 +80,19 @@ class Dispatcher:
         return self._lists.get(event, ())
 
     def notify(self, event: str, *args: object) -> None:
-        """Call all; contain what they raise."""
+        """Call all; contain what they raise, but for what ends the process."""
+        ending: BaseException | None = None
         for one in self.listeners(event):
             try:
                 result = one.listener(*args)
-            except (Exception, asyncio.CancelledError) as error:
+            except (KeyboardInterrupt, SystemExit) as error:
+                ending = error  # the others are told first
+            except BaseException as error:
                 one.owner.listener_failed(event, error)
             else:
                 _let_run(one, result)
+        if ending is not None:
+            raise ending
 
     def announce(self, event: str, *args: object) -> None:
         """Call all until one raises."""
@@ -148,7 +153,7 @@ def _let_run(one: Registered, result: object) -> None:
 def _started(one: Registered, args: tuple[object, ...]) -> asyncio.Task[Any] | BaseException | None:
     try:
         result = one.listener(*args)
-    except (Exception, asyncio.CancelledError) as error:
+    except BaseException as error:  # raised once all have ended
         return error
     if not inspect.isawaitable(result):
         return None

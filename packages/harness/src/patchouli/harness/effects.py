@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from patchouli.harness.plugin import Effect, Logger, Undo
-from patchouli.harness.tasks import abandon, for_task
+from patchouli.harness.tasks import abandon, for_task, is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -74,7 +74,9 @@ class RecordedEffect(Effect):
             result = self._undo()
             if inspect.isawaitable(result):
                 await self._within_limit(self._run.undo_soon(for_task(result), self._label))
-        except (Exception, asyncio.CancelledError) as error:
+        except BaseException as error:
+            if not is_foreign(error):
+                raise
             logger.error("the undo of %r failed: %s", self._label, error, exc_info=error)
         finally:
             self._run.erase(self)

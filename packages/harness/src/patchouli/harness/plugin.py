@@ -240,7 +240,8 @@ class Context(Protocol):
     def notify(self, event: str, *args: object) -> None:
         """Call every listener and wait for none; a failure is logged and keeps no other from it.
 
-        What a listener leaves to be awaited becomes a task of the listener's scope.
+        What a listener leaves to be awaited becomes a task of the listener's scope. Only
+        `KeyboardInterrupt` and `SystemExit` are raised, after the last listener.
         """
         ...
 

@@ -504,7 +504,8 @@ class Run(Context):
         if not body.done():
             abandon(body, self.logger, "the start")
             return Aborted("the start does not end")
-        return asyncio.CancelledError() if body.cancelled() else body.exception()
+        # Whoever awaits the scope was not cancelled, and must not look as if it were.
+        return Aborted("the start was cancelled") if body.cancelled() else body.exception()
 
     async def undo(self) -> None:
         """Undo all that was made in the run, from the last to the first."""

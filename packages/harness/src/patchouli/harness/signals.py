@@ -64,7 +64,7 @@ class CancelSource:
         """Fire the signal with `reason`, or with `Aborted`; the first reason stays.
 
         Callbacks run here, in the order in which they were added. One that raises is logged and
-        keeps no other from running.
+        keeps no other from running, unless it ends the process.
 
         Raises:
             TypeError: `reason` is no `Exception`, for instance a `CancelledError`.
@@ -125,9 +125,9 @@ class _Signal:
         if self._reason is not None:
             return
         self._reason = reason
-        # One by one, since a callback may forget another.
-        while self._callbacks:
-            _call(self._callbacks.pop(next(iter(self._callbacks))))
+        for entry in [*self._callbacks]:
+            if (fn := self._callbacks.pop(entry, None)) is not None:  # unless another forgot it
+                _call(fn)
 
 
 def _forget_nothing() -> None:
@@ -137,5 +137,7 @@ def _forget_nothing() -> None:
 def _call(fn: Callable[[], None]) -> None:
     try:
         fn()
-    except Exception:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
         _LOGGER.exception("a callback of a cancel signal failed")
