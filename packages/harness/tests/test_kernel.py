@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.harness import (
@@ -73,6 +73,25 @@ async def test_a_plugin_waits_for_its_need_and_has_settled(kernel: Kernel) -> No
     assert scope.state is WAITING
     assert started == []
     assert kernel.pending() == [PendingPlugin(name="reader", missing=("lamp",))]
+
+
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [
+        ("lamp", r"write \('lamp',\) with a comma"),
+        ((Kernel,), "the name of a service"),
+        ((1,), "not 1"),
+    ],
+)
+async def test_needs_that_can_never_be_met_are_refused(
+    kernel: Kernel, needs: Any, words: str
+) -> None:
+    with pytest.raises(TypeError, match=words):
+        PluginSpec(name="reader", start=idle, needs=needs)
+    with pytest.raises(TypeError, match=words):
+        kernel.root.when(needs, lambda _: None)
+
+    assert kernel.pending() == []
 
 
 @pytest.mark.checklist("HN-2")
@@ -249,7 +268,9 @@ async def test_a_start_that_raises_is_undone_in_reverse(
     assert scope.state is FAILED
     assert isinstance(scope.error, ValueError)
     assert log == ["two begins", "two ends", "one begins", "one ends"]
-    assert [(r.name, r.levelname) for r in logged.records] == [("clock", "ERROR")]
+    assert [(r.name, r.levelname, r.message) for r in logged.records] == [
+        ("clock", "ERROR", "the start of clock failed: broken")
+    ]
 
 
 @pytest.mark.checklist("HN-8")

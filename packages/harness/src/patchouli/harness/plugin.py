@@ -51,12 +51,31 @@ class PluginSpec(Generic[C]):
         needs: Services that must be there; the body runs only while they all are.
         config: Makes the configuration of the body from the raw one, at every start; what it
             raises is the error of the start.
+
+    Raises:
+        TypeError: `needs` is one text, or holds something else than names; it would never be met.
     """
 
     name: str
     start: Callable[[Context, C], Awaitable[Undo | None] | Undo | None]
     needs: tuple[str, ...] = ()
     config: Callable[[Any], C] | None = None  # Any: raw configuration is whatever the host read
+
+    def __post_init__(self) -> None:
+        require_names(self.needs)
+
+
+def require_names(needs: Sequence[str]) -> None:
+    """Return when `needs` can be met: a sequence of names, and not one text.
+
+    Raises:
+        TypeError: It is something else; the message says what to write.
+    """
+    if isinstance(needs, str):
+        raise TypeError(f"needs are a sequence of names: write ({needs!r},) with a comma")
+    for name in needs:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
+            raise TypeError(f"a need is the name of a service, not {name!r}")
 
 
 class Logger(Protocol):
@@ -172,6 +191,7 @@ class Context(Protocol):
         """Run `body` as a child for as long as all of `needs` are there, while this run goes on.
 
         Raises:
+            TypeError: `needs` is one text, or holds something else than names.
             ScopeClosed: This run stops or has stopped.
         """
         ...

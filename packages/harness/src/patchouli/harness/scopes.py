@@ -51,6 +51,7 @@ from patchouli.harness.plugin import (
     ScopeState,
     StartFn,
     Undo,
+    require_names,
 )
 from patchouli.harness.services import Provision, Services
 from patchouli.harness.signals import CancelSource
@@ -235,9 +236,9 @@ class Scope(PluginScope):
         if failure is not None:
             if run.signal.cancelled:
                 # Whatever a start raises that was told to stop, its need is missing: it waits.
-                run.logger.debug("the start ended with its signal: %s", failure)
+                run.logger.debug("the start of %s ended with its signal: %s", self.name, failure)
             else:
-                run.logger.error("start failed: %s", failure, exc_info=failure)
+                run.logger.error("the start of %s failed: %s", self.name, failure, exc_info=failure)
                 self._error = failure
                 self._failed_with = run.bound
         self._mark_stopping(run)
@@ -342,6 +343,7 @@ class Run(Context):
 
     def when(self, needs: Sequence[str], body: StartFn, name: str = "") -> PluginScope:
         """Install a child that follows `needs`."""
+        require_names(needs)  # before a text becomes a tuple of its letters
 
         def start(ctx: Context, _: object) -> Awaitable[Undo | None] | Undo | None:
             return body(ctx)
@@ -498,11 +500,13 @@ class Run(Context):
             await asyncio.wait({body}, timeout=self._core.start_limit)
         if not body.done():
             self.logger.error(
-                "the start goes on %g s after it was told to stop", self._core.start_limit
+                "the start of %s goes on %g s after it was told to stop",
+                self.name,
+                self._core.start_limit,
             )
             await self._core.tasks.cut({body}, self.logger)
         if not body.done():
-            abandon(body, self.logger, "the start")
+            abandon(body, self.logger, f"the start of {self.name}")
             return Aborted("the start does not end")
         # Whoever awaits the scope was not cancelled, and must not look as if it were.
         return Aborted("the start was cancelled") if body.cancelled() else body.exception()
