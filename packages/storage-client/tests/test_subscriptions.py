@@ -18,6 +18,7 @@ from patchouli.storage_client import (
     PatchouliRpcError,
     StorageClient,
 )
+from patchouli.storage_client.subscriptions import Subscriptions, Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -353,6 +354,62 @@ async def test_a_handler_that_cancels_itself_disturbs_nobody(
 
     await seen.until(1)
     assert client.state == "ready"
+
+
+async def test_a_handler_may_raise_what_is_no_exception(raw: Any, seen: Any) -> None:
+    class Gone(BaseException):
+        pass
+
+    def fail(_: object) -> None:
+        raise Gone
+
+    client, peer, handle = await subscribed(raw, fail)
+    subscribing = asyncio.ensure_future(client.subscribe(params({}), seen))
+    other = {"meta": {}, "data": {"subscription_id": "s2", "cursor": "40"}}
+    peer.answer(await peer.receive(), other, event("41"), event("41", "s2"), event("42", "s2"))
+    await subscribing
+
+    await seen.until(2)
+    assert (client.state, handle.close) == ("ready", None)
+    await client.close()
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_an_exit_reaches_the_loop_behind_what_was_read_with_it(kind: type[BaseException]) -> None:
+    got: list[str] = []
+
+    def fail(one: Any) -> None:
+        got.append(one["data"]["change"]["cursor"])
+        raise kind
+
+    async def unsubscribe(_: str) -> None:
+        raise AssertionError("nobody unsubscribes")
+
+    async def main() -> None:
+        subscriptions = Subscriptions(Tasks(), unsubscribe)
+        subscriptions.open(ACCEPTED, fail, None)
+        for cursor in ("41", "42"):
+            subscriptions.notify("patchouli.changes.event@1", event(cursor)["params"])
+        await asyncio.Event().wait()
+
+    with pytest.raises(kind), asyncio.Runner() as runner:
+        runner.run(main())
+
+    assert got == ["41", "42"]
+
+
+async def test_a_second_subscription_of_one_id_is_malformed(raw: Any, seen: Any) -> None:
+    client, peer, handle = await subscribed(raw, seen)
+    subscribing = asyncio.ensure_future(client.subscribe(params({}), seen))
+    peer.answer(await peer.receive(), ACCEPTED)
+
+    with pytest.raises(MalformedAnswerError):
+        await subscribing
+
+    peer.send(event("41"))
+    await seen.until(1)
+    await client.close()
+    assert handle.close.kind == "client-closed"
 
 
 async def test_handlers_that_wait_begin_in_order_and_overlap(raw: Any) -> None:

@@ -259,8 +259,15 @@ class StorageClient:
 
         The handler is called from the event loop as the event is read, perhaps before this call has
         returned; one that is asynchronous is started then and not waited for, so that several may
-        run at once. What it raises is logged. `on_boundary` gets positions without a change.
+        run at once. `on_boundary` gets positions without a change. What either raises is logged and
+        disturbs nothing; `KeyboardInterrupt` and `SystemExit` then end the event loop, as they do
+        wherever else they are raised in it, behind what was read together with this event.
+
+        Raises:
+            TypeError: A handler cannot be called; nothing was sent.
         """
+        if not (callable(handler) and (on_boundary is None or callable(on_boundary))):
+            raise TypeError("a handler must be something that can be called with an event")
 
         def opened(answer: JsonObject) -> ChangeSubscription:
             return self._subscriptions.open(answer, handler, on_boundary)

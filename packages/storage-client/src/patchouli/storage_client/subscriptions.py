@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from patchouli.protocol import CHANGE_EVENT, SUBSCRIPTION_BOUNDARY, SUBSCRIPTION_CLOSED
 from patchouli.storage_client.errors import MalformedAnswerError
@@ -169,11 +169,11 @@ class Subscriptions:
         """Register the handler for what comes behind `answer` and return the handle.
 
         Raises:
-            MalformedAnswerError: The answer names no subscription.
+            MalformedAnswerError: The answer names no subscription, or one that is open already.
         """
         subscription_id = subscription_of(answer)
-        if subscription_id is None:
-            raise MalformedAnswerError("the answer to the subscribe names no subscription")
+        if subscription_id is None or subscription_id in self._open:
+            raise MalformedAnswerError("the answer to the subscribe names no new subscription")
         handle = ChangeSubscription(
             answer, subscription_id, tasks=self._tasks, unsubscribe=self._unsubscribe
         )
@@ -224,8 +224,11 @@ class Subscriptions:
             if waiting is not None and inspect.isawaitable(waiting):
                 task = self._tasks.start(waiting)
                 task.add_done_callback(lambda ended: _report(found, ended))
-        except (Exception, asyncio.CancelledError) as error:
+        except BaseException as error:  # of whoever has written the handler
             _complain(found, error)
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                # They are meant for the loop, which gets them behind what was read with this event.
+                asyncio.get_running_loop().call_soon(_raise, error)
 
 
 def subscription_of(params: Any) -> str | None:
@@ -244,6 +247,10 @@ def _text_or_none(value: object) -> str | None:
 def _report(found: _Open, ended: asyncio.Future[Any]) -> None:
     if not ended.cancelled() and (error := ended.exception()) is not None:
         _complain(found, error)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def _complain(found: _Open, error: BaseException) -> None:
