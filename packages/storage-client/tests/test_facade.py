@@ -7,6 +7,8 @@ import os
 import queue
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ from patchouli.storage_client import (
     StorageClient,
     SyncStorageClient,
 )
+from patchouli.storage_client import facade as facade_module
 from patchouli.storage_client.facade import THREAD_NAME
 
 if TYPE_CHECKING:
@@ -231,14 +234,37 @@ def test_a_daemon_that_is_killed_fails_the_next_call(daemon: DaemonProcess) -> N
         assert facade.status()["data"]["generation"] == 2
 
 
-@pytest.mark.checklist("MS-92")
-def test_an_interrupted_call_is_forgotten_alone(facade: SyncStorageClient, name: str) -> None:
-    class Interrupted(BaseException):
-        pass
+class Interrupted(BaseException):
+    """What the signal of the tests raises, as KeyboardInterrupt comes of a Ctrl-C."""
 
+
+@pytest.fixture
+def _signal_interrupts() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise Interrupted
 
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def interrupt_when(event: threading.Event) -> threading.Thread:
+    """Interrupt the main thread when `event` is set; the thread that does is to be joined."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def kill() -> None:
+        event.wait(WAIT_SECONDS)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    return killer
+
+
+@pytest.mark.usefixtures("_signal_interrupts")
+@pytest.mark.checklist("MS-92")
+def test_an_interrupted_call_is_forgotten_alone(facade: SyncStorageClient, name: str) -> None:
     entered = threading.Event()
 
     async def never(_: StorageClient) -> None:
@@ -249,22 +275,10 @@ def test_an_interrupted_call_is_forgotten_alone(facade: SyncStorageClient, name:
             ended.set()
 
     ended = threading.Event()
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    main = threading.main_thread().ident
-    assert main is not None
-
-    def kill() -> None:
-        entered.wait(WAIT_SECONDS)
-        signal.pthread_kill(main, signal.SIGUSR1)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        with pytest.raises(Interrupted):
-            facade.run(never)
-    finally:
-        killer.join()
-        signal.signal(signal.SIGUSR1, before)
+    killer = interrupt_when(entered)
+    with pytest.raises(Interrupted):
+        facade.run(never)
+    killer.join()
 
     assert ended.wait(WAIT_SECONDS)
     facade.create(params(memo(name)))
@@ -331,3 +345,296 @@ def test_a_facade_that_never_gets_an_answer_gives_up(folder: Path) -> None:
             facade.start()
 
     assert threads() == []
+
+
+class Gone(BaseException):
+    """What is no Exception, as an interrupt or an exit is none."""
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, Gone, asyncio.CancelledError])
+@pytest.mark.parametrize("is_asynchronous", [False, True])
+def test_whatever_a_handler_raises_ends_nothing(
+    facade: SyncStorageClient, name: str, kind: type[BaseException], *, is_asynchronous: bool
+) -> None:
+    told: queue.Queue[str] = queue.Queue()
+
+    def fail(_: object) -> None:
+        raise kind
+
+    async def fail_later(_: object) -> None:
+        raise kind
+
+    failing = facade.subscribe(
+        params({"filter": {"ids": [name]}}), fail_later if is_asynchronous else fail
+    )
+    facade.subscribe(
+        params({"filter": {"ids": [name]}}),
+        lambda event: told.put(event["data"]["change"]["kind"]),
+    )
+    version = facade.create(params(memo(name)))["data"]["entity"]["version"]
+    facade.delete(params(ref(name), base_versions=[version]))
+
+    assert [told.get(timeout=WAIT_SECONDS) for _ in range(2)] == ["created", "deleted"]
+    assert failing.close is None
+    assert facade.status()["data"]["ready"] is True
+    assert facade.state == "ready"
+    facade.close()
+    facade.start()
+    assert facade.status()["data"]["ready"] is True
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, Gone, asyncio.CancelledError])
+def test_whatever_is_run_raises_it_is_raised_to_the_caller_alone(
+    facade: SyncStorageClient, kind: type[BaseException]
+) -> None:
+    async def fail(_: StorageClient) -> None:
+        raise kind("now")
+
+    def fail_at_once(_: StorageClient) -> Any:
+        raise kind("at once")
+
+    for work, text in ((fail, "now"), (fail_at_once, "at once")):
+        with pytest.raises(kind) as caught:
+            facade.run(work)
+        assert caught.value.args in ((text,), ())
+        assert facade.status()["data"]["ready"] is True
+
+
+def test_any_awaitable_can_be_run_and_nothing_else(facade: SyncStorageClient) -> None:
+    both = facade.run(lambda client: asyncio.gather(client.status(), client.status()))
+    assert [status["data"]["ready"] for status in both] == [True, True]
+
+    wrong: Any = lambda client: client.state  # noqa: E731 -- not typed on purpose
+    with pytest.raises(TypeError, match="not str"):
+        facade.run(wrong)
+    with pytest.raises(AttributeError):
+        facade.run(lambda client: getattr(client, "unheard")())  # noqa: B009 -- no type has it
+
+
+class Mute:
+    """Listens, takes connections, and says nothing."""
+
+    def __init__(self, endpoint: Path) -> None:
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(endpoint))
+        self._listening.listen()
+        self.is_asked = threading.Event()
+        self._peers: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._take)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        for one in (self._listening, *self._peers):
+            one.close()
+
+    def _take(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listening.accept()
+            except OSError:  # closed
+                return
+            self._peers.append(peer)
+            peer.recv(1)
+            self.is_asked.set()
+
+
+@pytest.fixture
+def mute(folder: Path) -> Iterator[Mute]:
+    mute = Mute(folder / "mute")
+    yield mute
+    mute.close()
+
+
+@pytest.fixture
+def stalling(folder: Path, mute: Mute) -> SyncStorageClient:
+    """A façade whose start takes longer than any test."""
+    del mute
+    return SyncStorageClient(
+        ClientConfig(endpoint=str(folder / "mute"), auto_start=False, startup_timeout_ms=10_000_000)
+    )
+
+
+@pytest.mark.usefixtures("_signal_interrupts")
+@pytest.mark.checklist("MS-92")
+def test_an_interrupted_start_leaves_no_thread(stalling: SyncStorageClient, mute: Mute) -> None:
+    killer = interrupt_when(mute.is_asked)
+    with pytest.raises(Interrupted), stalling:
+        raise AssertionError("it has started")
+    killer.join()
+
+    assert threads() == []
+    assert stalling.state == "closed"
+
+
+@pytest.mark.parametrize("place", ["Thread.start", "Future.result"])
+def test_a_start_interrupted_around_the_launch_leaves_no_thread(
+    config: ClientConfig, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    with monkeypatch.context() as patch:
+        if place == "Thread.start":
+            start = threading.Thread.start
+
+            def launch(thread: threading.Thread) -> None:
+                start(thread)
+                raise Interrupted
+
+            patch.setattr(threading.Thread, "start", launch)
+        else:
+            patch.setattr(
+                facade_module.Future, "result", lambda *_: (_ for _ in ()).throw(Interrupted)
+            )
+        facade = SyncStorageClient(config)
+        with pytest.raises(Interrupted):
+            facade.start()
+    assert threads() == []
+
+    facade.start()
+    assert facade.status()["data"]["ready"] is True
+    facade.close()
+    assert threads() == []
+
+
+def test_a_thread_without_a_loop_fails_the_start(
+    config: ClientConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise OSError("no descriptors are left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio, "new_event_loop", fail)
+        facade = SyncStorageClient(config)
+        with pytest.raises(OSError, match="descriptors"):
+            facade.start()
+
+    assert threads() == []
+    with facade:
+        assert facade.state == "ready"
+
+
+@pytest.mark.checklist("MS-92")
+def test_close_fails_a_start_at_once(stalling: SyncStorageClient, mute: Mute) -> None:
+    errors: queue.Queue[Exception] = queue.Queue()
+
+    def start() -> None:
+        try:
+            stalling.start()
+        except Exception as error:  # shown below
+            errors.put(error)
+
+    starters = [threading.Thread(target=start) for _ in range(2)]
+    for starter in starters:
+        starter.start()
+    assert mute.is_asked.wait(WAIT_SECONDS)
+    while stalling._worker is None or len(stalling._worker.starting) < 2:
+        os.sched_yield()
+    stalling.close()
+    for starter in starters:
+        starter.join()
+
+    assert {type(errors.get_nowait()) for _ in starters} == {ClientClosedError}
+    assert threads() == []
+
+
+@pytest.mark.usefixtures("_signal_interrupts")
+def test_an_interrupted_start_leaves_those_of_other_threads_alone(
+    stalling: SyncStorageClient, mute: Mute
+) -> None:
+    errors: queue.Queue[Exception] = queue.Queue()
+    are_both_waiting = threading.Event()
+
+    def start() -> None:
+        try:
+            stalling.start()
+        except Exception as error:  # shown below
+            errors.put(error)
+
+    def watch() -> None:
+        mute.is_asked.wait(WAIT_SECONDS)
+        while stalling._client._attempt is None or stalling._client._attempt.waiting < 2:
+            os.sched_yield()
+        are_both_waiting.set()
+
+    others = [threading.Thread(target=target) for target in (start, watch)]
+    for other in others:
+        other.start()
+    killer = interrupt_when(are_both_waiting)
+    with pytest.raises(Interrupted):
+        stalling.start()
+    killer.join()
+
+    assert threads() == [THREAD_NAME]
+    assert errors.empty()
+    stalling.close()
+    for other in others:
+        other.join()
+    assert type(errors.get_nowait()) is ClientClosedError
+    assert threads() == []
+
+
+def run_program(program: str, config: ClientConfig) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-c", program, config.endpoint],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return ended.stdout
+
+
+BEGINNING = """
+import os, sys, warnings
+from patchouli.storage_client import ClientConfig, DaemonUnavailable, SyncStorageClient
+warnings.simplefilter("ignore")
+facade = SyncStorageClient(ClientConfig(endpoint=sys.argv[1], auto_start=False))
+facade.start()
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_process_is_told_to_make_a_client_of_its_own(config: ClientConfig) -> None:
+    program = (
+        BEGINNING
+        + """
+me = {"workspace_id": "atlas", "user_id": "mira"}
+subscription = facade.subscribe({"meta": me, "data": {}}, print)
+child = os.fork()
+if child == 0:
+    for call in (facade.status, facade.start, subscription.wait_closed, subscription.unsubscribe):
+        try:
+            call()
+        except DaemonUnavailable as error:
+            print("forked" in str(error))
+    facade.close()
+    with SyncStorageClient(facade.config) as own:
+        print(own.status()["data"]["ready"], flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(facade.status()["data"]["ready"])
+facade.close()
+"""
+    )
+
+    assert run_program(program, config) == "True\n" * 6
+
+
+@pytest.mark.slow
+def test_calls_at_the_end_of_the_interpreter_do_not_hang(config: ClientConfig) -> None:
+    program = (
+        BEGINNING
+        + """
+class Last:
+    def __del__(self):
+        try:
+            facade.status()
+        except DaemonUnavailable as error:
+            print("ending" in str(error))
+        facade.close()
+        print("closed")
+last = Last()
+"""
+    )
+
+    assert run_program(program, config) == "True\nclosed\n"

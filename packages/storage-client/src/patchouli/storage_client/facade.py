@@ -3,14 +3,22 @@
 One thread runs an event loop with a `StorageClient` in it; every method has its work done there and
 waits. Handlers of changes run in that thread, so they must not call the façade: it would wait for
 itself. A call that is interrupted is forgotten; the others, and the connection, go on.
+
+The thread lives from `start` to `close`. Nothing that a handler or a call raises ends it, not even
+what would end a program: of a call it is raised where the call was made, of a handler it is logged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import os
+import sys
 import threading
+from concurrent import futures
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from patchouli.storage_client.artifacts import Download, Upload
@@ -24,7 +32,7 @@ from patchouli.storage_client.errors import (
 from patchouli.storage_client.recipes import next_instruction, work_unit_metas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -58,6 +66,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREAD_NAME: Final = "patchouli-storage-client"
+LAUNCH_SECONDS: Final = (
+    1.0  # in which a thread has begun whose launch was interrupted, or never will
+)
 
 
 class SyncChangeSubscription:
@@ -83,8 +94,9 @@ class SyncChangeSubscription:
         Raises:
             TimeoutError: It has not ended in that time.
             CalledFromHandlerError: A handler has called this.
+            DaemonUnavailable: This process is not the one that has subscribed, or it is ending.
         """
-        self._facade.require_other_thread()
+        self._facade.require_usable()
         return self._closed.result(timeout_seconds)
 
     def unsubscribe(self) -> None:
@@ -93,7 +105,7 @@ class SyncChangeSubscription:
         Raises:
             As `ChangeSubscription.unsubscribe`.
         """
-        self._facade.require_other_thread()
+        self._facade.require_usable()
         if not self._closed.done():
             self._facade.run(lambda _: self._subscription.unsubscribe())
 
@@ -101,7 +113,8 @@ class SyncChangeSubscription:
 class SyncStorageClient:
     """A `StorageClient` whose methods wait; results and errors are the same.
 
-    As a context manager it is started on entry and closed on exit. Threads may share it.
+    As a context manager it is started on entry and closed on exit. Threads may share it, processes
+    may not: what is forked from a process with a started client needs a client of its own.
     """
 
     def __init__(
@@ -143,26 +156,30 @@ class SyncStorageClient:
         self.close()
 
     def start(self) -> None:
-        """Be connected; see `StorageClient.start`. After a failure no thread is left."""
-        self.require_other_thread()
-        with self._changing:
-            if self._worker is None:
-                self._worker = _Worker()
-            try:
-                self.run(StorageClient.start)
-            finally:
-                if self._client.state == "closed":
-                    self._end_worker()
+        """Be connected; see `StorageClient.start`.
+
+        Threads at the same time share one attempt. If it fails no thread is left, unless the client
+        was connected before and is lost: then its thread stays until `close`.
+        """
+        self.require_usable()
+        caller = object()
+        try:
+            worker = self._worker_of(caller)
+            worker.run(StorageClient.start)
+            worker.is_started = True
+        finally:
+            self._leave(caller)
 
     def close(self) -> None:
-        """Be closed, and have no thread any more. Closing again does nothing."""
-        self.require_other_thread()
-        with self._changing:
-            if self._worker is not None:
-                try:
-                    self.run(StorageClient.close)
-                finally:
-                    self._end_worker()
+        """Be closed, and have no thread any more; a start under way fails.
+
+        Closing again does nothing, nor does closing in a process that was forked from the one with
+        the thread, or at the end of the interpreter.
+        """
+        worker = self._worker
+        if worker is not None and not self._is_deserted(worker):
+            self._require_other_thread(worker)
+            worker.end()
 
     def status(self) -> StatusResult:
         """Return how the daemon is."""
@@ -348,102 +365,186 @@ class SyncStorageClient:
             )
         )
 
-    def require_other_thread(self) -> None:
-        """Return unless this is the thread of the façade, as it is in a handler.
+    def require_usable(self) -> None:
+        """Return if a call can be made here and would come to an end.
 
         Raises:
-            CalledFromHandlerError: It is.
+            CalledFromHandlerError: This is the thread of the façade, as it is in a handler.
+            DaemonUnavailable: The thread is not there any more: this process was forked from the
+                one that has it, or is ending.
         """
-        if self._worker is not None and self._worker.is_current:
-            raise CalledFromHandlerError("a handler must not call the façade")
+        worker = self._worker
+        if worker is not None:
+            self._require_other_thread(worker)
+        if sys.is_finalizing():
+            raise DaemonUnavailable(self.config.endpoint, "the interpreter is ending")
+        if worker is not None and self._is_deserted(worker):
+            raise DaemonUnavailable(
+                self.config.endpoint,
+                "the client belongs to the process that this one was forked from; make another one",
+            )
 
-    def run(self, work: Callable[[StorageClient], Coroutine[Any, Any, T]]) -> T:
-        """Return what the client's coroutine returns that `work` makes.
+    def run(self, work: Callable[[StorageClient], Awaitable[T]]) -> T:
+        """Return what comes of the coroutine, or another awaitable, that `work` makes.
 
-        For what the façade has no method for, such as several calls at a time.
+        For what the façade has no method for, such as several calls at a time. Both `work` and what
+        it returns run in the thread of the façade; whatever they raise is raised here.
 
         Raises:
             DaemonUnavailable: The façade is closed.
             CalledFromHandlerError: A handler has called this.
+            TypeError: `work` returned something else.
         """
+        self.require_usable()
         worker = self._worker
-        if worker is None:
+        if worker is None or worker.is_ending:
             raise DaemonUnavailable(self.config.endpoint, "the client is closed")
-        self.require_other_thread()
-        return worker.run(lambda: work(self._client))
+        return worker.run(work)
 
     def _send_chunks(self, upload: Upload, *, is_last: bool = False) -> None:
         while (chunk := upload.chunk(is_last=is_last)) is not None:
             upload.advance(self.upload_artifact_chunk(chunk))
 
-    def _end_worker(self) -> None:
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.end()
+    def _worker_of(self, caller: object) -> _Worker:
+        """Return the running worker that `caller` starts the client in."""
+        with self._changing:
+            worker = self._worker
+            if worker is not None and worker.is_ending:
+                worker.end()  # by another thread; the client can only be in one loop
+            if worker is None or worker.is_ending:
+                # Where `close` finds it before it has a thread: an interrupt may come at any time.
+                worker = self._worker = _Worker(self._client)
+                worker.begin()
+            worker.starting.add(caller)
+            return worker
+
+    def _leave(self, caller: object) -> None:
+        """End the worker with the last of its callers if it was never needed."""
+        with self._changing:
+            worker = self._worker
+            if worker is not None:
+                worker.starting.discard(caller)
+                if not worker.starting and not worker.is_started:
+                    worker.end()
+
+    def _is_deserted(self, worker: _Worker) -> bool:
+        """Say whether the thread of a worker is gone though nobody has ended it."""
+        return sys.is_finalizing() or (not worker.is_ending and worker.process_id != os.getpid())
+
+    def _require_other_thread(self, worker: _Worker) -> None:
+        if worker.is_current:
+            raise CalledFromHandlerError("a handler must not call the façade")
 
 
 class _Worker:
-    """A thread with an event loop; its tasks are cancelled and awaited as it ends."""
+    """A thread with an event loop that a client is in.
 
-    def __init__(self) -> None:
-        is_running = threading.Event()
+        made ─begin─▶ running ─end─▶ ending ─▶ ended
+
+    At the end the client is closed, the tasks are cancelled and awaited, and calls fail that come
+    too late.
+    """
+
+    def __init__(self, client: StorageClient) -> None:
+        self.is_ending = False
+        self.is_started = False  # once the client has been ready
+        self.starting: Final[set[object]] = set()  # who waits for it to be
+        self.process_id: Final = os.getpid()
+        self._client: Final = client
         self._end: Final = asyncio.Event()
+        self._begun: Final[Future[None]] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: Final[set[_Call[Any]]] = set()
         self._is_ended = False
-
-        async def stay() -> None:
-            self._loop = asyncio.get_running_loop()
-            is_running.set()
-            await self._end.wait()
-
         # A daemon: who forgets to close a client can still end the program.
-        self._thread: Final = threading.Thread(
-            target=lambda: asyncio.run(stay()), name=THREAD_NAME, daemon=True
-        )
-        self._thread.start()
-        is_running.wait()
+        self._thread: Final = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
 
     @property
     def is_current(self) -> bool:
         return threading.current_thread() is self._thread
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def begin(self) -> None:
+        """Return when calls can run; a worker that cannot begin has ended.
+
+        Raises:
+            RuntimeError: There can be no more threads.
+            OSError: There can be no more event loops.
+        """
+        try:
+            self._thread.start()
+            self._begun.result()
+        except BaseException:
+            self.end()
+            raise
+
+    def run(self, work: Callable[[StorageClient], Awaitable[T]]) -> T:
         # An interrupt may come between any two steps, so the call can be cancelled before it began.
-        call = _Call(work)
+        call = _Call(partial(work, self._client))
         try:
             self._calls.add(call)
-            self._schedule(call.begin)
+            self._schedule(partial(self._begin, call))
             return call.outcome.result()
         except BaseException:
-            self._schedule(call.cancel)
+            if not call.outcome.done():
+                self._schedule(call.cancel)
             raise
         finally:
             self._calls.discard(call)
 
     def end(self) -> None:
+        """Return when the thread is gone; again, too, as the first call may be interrupted."""
+        self.is_ending = True
         self._schedule(self._end.set)
-        self._thread.join()
+        # `Thread.start` may be interrupted before or after there is a thread, and does not say.
+        if futures.wait([self._begun], LAUNCH_SECONDS).done:
+            self._thread.join()
         self._is_ended = True
-        for call in list(self._calls):  # those that other threads have made in the last moment
+        self._fail_calls()  # those that other threads have made in the last moment
+
+    def _serve(self) -> None:
+        try:
+            loop = asyncio.new_event_loop()
+        except OSError as error:
+            self._begun.set_exception(error)
+            return
+        # A task that raises one of these throws it through the loop as well. Whoever made the task
+        # is told, and the loop goes on where it was.
+        with suppress(KeyboardInterrupt, SystemExit), asyncio.Runner(loop_factory=lambda: loop):
+            staying = loop.create_task(self._stay())
+            while not staying.done():
+                with suppress(KeyboardInterrupt, SystemExit):
+                    loop.run_until_complete(staying)
+
+    async def _stay(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._begun.set_result(None)
+        if not self.is_ending:  # else `end` may have come before there was a loop to tell
+            await self._end.wait()
+        await self._client.close()
+        self._fail_calls()
+
+    def _begin(self, call: _Call[Any]) -> None:
+        if self.is_ending:
             call.fail()
+        else:
+            call.begin()
 
     def _schedule(self, step: Callable[[], object]) -> None:
-        assert self._loop is not None  # noqa: S101 -- set before the constructor returned
-        try:
-            self._loop.call_soon_threadsafe(step)
-        except RuntimeError:  # it is closed
-            if not self._end.is_set():
-                raise
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it is closed
+                self._loop.call_soon_threadsafe(step)
         if self._is_ended:
-            for call in list(self._calls):
-                call.fail()
+            self._fail_calls()
+
+    def _fail_calls(self) -> None:
+        for call in list(self._calls):
+            call.fail()
 
 
 class _Call(Generic[T]):
-    """A coroutine that runs in the thread of the façade while another one waits for it."""
+    """Work that runs in the thread of the façade while another one waits for it."""
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
         self.outcome: Final[Future[T]] = Future()
         self._work: Final = work
         self._task: asyncio.Task[T] | None = None
@@ -451,7 +552,7 @@ class _Call(Generic[T]):
 
     def begin(self) -> None:
         if not self._is_cancelled:
-            self._task = asyncio.get_running_loop().create_task(self._work())
+            self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(self._ended)
 
     def cancel(self) -> None:
@@ -463,11 +564,14 @@ class _Call(Generic[T]):
         with suppress(InvalidStateError):  # it has ended in the same moment
             self.outcome.set_exception(ClientClosedError())
 
+    async def _run(self) -> T:
+        work = self._work()
+        if not inspect.isawaitable(work):
+            raise TypeError(f"what is run must return a coroutine, not {type(work).__name__}")
+        return await work
+
     def _ended(self, task: asyncio.Task[T]) -> None:
-        if task.cancelled():
-            self.fail()
-            return
-        error = task.exception()
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
         with suppress(InvalidStateError):
             if error is None:
                 self.outcome.set_result(task.result())
