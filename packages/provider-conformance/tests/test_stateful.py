@@ -315,7 +315,7 @@ def test_the_machine_finds_a_fault(faulty: type[ModelProvider]) -> None:
     # One fixed set of histories: whether a fault is found is not left to chance.
     fixed = settings(
         MACHINE_SETTINGS,
-        max_examples=400,
+        max_examples=2_000,  # the rarest take a few hundred
         derandomize=True,
         database=None,
         phases=[Phase.generate],
