@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -222,3 +223,56 @@ async def test_names_are_checked_and_absent_things_are_key_errors(
         await nowhere.open(SPEC)
     assert code_of(caught) == "backend-not-found"
     await nowhere.aclose()
+
+
+async def test_a_store_that_another_process_locks_fails_with_a_code(
+    store: SqliteDomains, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "patchouli.harness.reference.domains.sqlite3.connect",
+        partial(sqlite3.connect, timeout=0),  # else SQLite waits for the lock, 5 s
+    )
+    domain = await store.open(SPEC)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(DomainError) as opening:
+        await store.open(DomainSpec(name="more", version=1, tables={}))
+    with pytest.raises(DomainError) as writing:
+        await domain.table("things").put("k", 1)
+    other.execute("ROLLBACK")
+    other.close()
+    await domain.table("things").put("k", 2)
+
+    assert (code_of(opening), code_of(writing)) == ("backend-failed", "backend-failed")
+    assert domain.table("things").get("k") == 2
+    await store.open(DomainSpec(name="more", version=1, tables={}))
+
+
+@pytest.fixture
+def no_database(path: Path) -> Path:
+    path.write_bytes(b"no database" * 100)
+    return path
+
+
+async def test_what_is_no_database_is_not_found(kernel: Kernel, no_database: Path) -> None:
+    store = SqliteDomains(kernel, no_database)
+
+    with pytest.raises(DomainError) as caught:
+        await store.open(SPEC)
+
+    assert code_of(caught) == "backend-not-found"
+    await store.aclose()
+
+
+@pytest.mark.parametrize("key", ["\ud800", 5, None])
+async def test_a_key_that_is_no_text_is_refused(store: SqliteDomains, key: Any) -> None:
+    table = (await store.open(SPEC)).table("things")
+
+    with pytest.raises(DomainError) as putting:
+        await table.put(key, 1)
+    with pytest.raises(DomainError) as deleting:
+        await table.delete(key)
+
+    assert (code_of(putting), code_of(deleting)) == ("invalid-record", "invalid-record")
+    assert len(table) == 0

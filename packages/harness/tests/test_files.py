@@ -37,8 +37,30 @@ async def test_one_file_has_one_key_by_any_path(files: LocalFileSystem, root: Pa
 
     assert plain.key == around.key == linked.key
     assert plain.display_path == "in.txt"
-    with pytest.raises(FsError, match="relative to nothing"):
-        await files.resolve("in.txt")
+
+
+@pytest.mark.parametrize("cwd", [None, "", "a", "./a"])
+async def test_the_directory_of_the_process_is_no_place_to_start(
+    files: LocalFileSystem, cwd: str | None
+) -> None:
+    for look in (files.resolve, files.lstat):
+        with pytest.raises(FsError, match="relative to nothing") as caught:
+            await look("in.txt", cwd=cwd)
+        assert caught.value.code == "FS_NOT_FOUND"
+
+
+@pytest.mark.parametrize("ending", ["", "/", "//", "/."])
+async def test_lstat_follows_no_link_however_its_path_ends(
+    files: LocalFileSystem, root: Path, ending: str
+) -> None:
+    above = str(root.parent)
+    (root.parent / "link").symlink_to(root)
+
+    for path, cwd in ((f"{above}/link{ending}", None), (f"link{ending}", above)):
+        found = await files.lstat(path, cwd=cwd)
+
+        assert found is not None
+        assert found.type == "symlink"
 
 
 async def test_containment_is_of_real_places(files: LocalFileSystem, root: Path) -> None:
@@ -104,9 +126,10 @@ async def test_a_read_is_whole_or_refused(files: LocalFileSystem, root: Path) ->
     target = await files.resolve("in.txt", cwd=str(root))
 
     assert await files.read_bytes(target, 6) == b"inside"
-    with pytest.raises(FsError) as caught:
-        await files.read_bytes(target, 5)
-    assert caught.value.code == "FS_TOO_LARGE"
+    for too_few in (5, 0, -1, -2):
+        with pytest.raises(FsError) as caught:
+            await files.read_bytes(target, too_few)
+        assert caught.value.code == "FS_TOO_LARGE"
 
 
 @pytest.mark.parametrize(

@@ -511,7 +511,8 @@ class KvTable(Protocol):
         """Keep a record; it is durable before it can be read.
 
         Raises:
-            DomainError: ``invalid-record``, or ``closed``.
+            DomainError: ``invalid-record``, be it for the key; ``closed``; or a code of the host's
+                own if its store fails.
         """
         ...
 
@@ -519,7 +520,7 @@ class KvTable(Protocol):
         """Drop a record; say whether there was one.
 
         Raises:
-            DomainError: ``closed``.
+            DomainError: As for `put`.
         """
         ...
 
@@ -535,7 +536,7 @@ class Singleton(Protocol):
         """Replace the record; it is durable before it can be read.
 
         Raises:
-            DomainError: ``invalid-record``, or ``closed``.
+            DomainError: As for `KvTable.put`.
         """
         ...
 
@@ -572,6 +573,6 @@ class StorageDomains(Protocol):
 
         Raises:
             DomainError: ``already-open`` in this process, ``version-mismatch``, ``invalid-record``,
-                or ``backend-not-found``.
+                ``backend-not-found``, or a code of the host's own if its store fails.
         """
         ...

@@ -12,15 +12,17 @@ import json
 import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from patchouli.harness.errors import DomainError
 from patchouli.harness.events import DOMAIN_CHANGED, DomainChanged
-from patchouli.harness.jsonvalue import encode_json, snapshot
+from patchouli.harness.jsonvalue import encode_json, require_json, snapshot
 from patchouli.harness.ports import Domain, DomainSpec, KvTable, Singleton, StorageDomains
+from patchouli.harness.reference.facts import message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from patchouli.harness.jsonvalue import Json
@@ -67,7 +69,9 @@ class SqliteDomains(StorageDomains):
             raise DomainError("already-open", f"domain {spec.name!r} is open already")
         self._opening.add(spec.name)
         try:
-            records = await self.run(lambda connection: _load(connection, spec))
+            records = await self.run(
+                lambda connection: _load(connection, spec), what=f"open {spec.name!r}"
+            )
             domain = _Domain(self, spec, _validated(spec, records))
             self._open[spec.name] = domain
             return domain
@@ -80,19 +84,28 @@ class SqliteDomains(StorageDomains):
             await domain.close()
         if self._thread is not None:
             if self._connection is not None:
-                await self.run(sqlite3.Connection.close)
+                await self.run(sqlite3.Connection.close, what="close")
             self._thread.shutdown()
             self._thread = self._connection = None
 
-    async def run(self, work: Callable[[sqlite3.Connection], R]) -> R:
-        """Do `work` in the thread, after everything that was given to it before."""
+    async def run(self, work: Callable[[sqlite3.Connection], R], *, what: str) -> R:
+        """Do `work` in the thread, after everything that was given to it before.
+
+        Raises:
+            DomainError: SQLite failed at `what`: ``backend-not-found`` if there can be no database
+                at the path, else ``backend-failed``, for instance while another process locks it.
+        """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="patchouli-domains")
 
         def call() -> R:
-            if self._connection is None:
-                self._connection = _connect(self._path)
-            return work(self._connection)
+            try:
+                if self._connection is None:
+                    self._connection = _connect(self._path)
+                return work(self._connection)
+            except sqlite3.Error as error:
+                code = "backend-not-found" if _is_no_database(error) else "backend-failed"
+                raise DomainError(code, f"{what} in {self._path}: {error}") from error
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
@@ -182,10 +195,9 @@ class _Domain(Domain):
             )
 
         async with self._turn:
-            try:
-                await self._store.run(put if operation == "put" else delete)
-            except sqlite3.Error as error:
-                raise DomainError("backend-failed", f"{operation} {key!r}: {error}") from error
+            await self._store.run(
+                put if operation == "put" else delete, what=f"{operation} {key!r}"
+            )
             apply()
             self._store.tell(
                 DomainChanged(
@@ -213,11 +225,10 @@ class _Table(KvTable):
         return len(self._records)
 
     async def put(self, key: str, value: Json) -> None:
-        try:
+        with _refusing_record(self._name, key):
+            _require_key(key)
             copy = snapshot(value)
             self._validate(snapshot(copy))
-        except Exception as error:  # whatever a validator raises, the record is refused
-            raise DomainError("invalid-record", f"{self._name} {key!r}: {error}") from error
 
         def apply() -> None:
             self._records[key] = copy
@@ -225,6 +236,8 @@ class _Table(KvTable):
         await self._domain.write(self._name, key, copy, "put", apply)
 
     async def delete(self, key: str) -> bool:
+        with _refusing_record(self._name, key):
+            _require_key(key)
         had: list[Json] = []
 
         def apply() -> None:
@@ -248,14 +261,20 @@ class _Singleton(Singleton):
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a write is durable before it is told
         connection.executescript(_TABLES)
-    except sqlite3.Error as error:
-        raise DomainError("backend-not-found", f"{path}: {error}") from error
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
+
+
+def _is_no_database(error: sqlite3.Error) -> bool:
+    code: int = getattr(error, "sqlite_errorcode", 0)  # which an error of the module itself lacks
+    return code & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB)
 
 
 def _load(connection: sqlite3.Connection, spec: DomainSpec) -> list[tuple[str, str, str]]:
@@ -283,10 +302,27 @@ def _validated(spec: DomainSpec, rows: list[tuple[str, str, str]]) -> dict[str, 
     for table, key, text in rows:
         if table not in validators:
             continue  # of a table that this version of the plugin does not use
-        try:
+        with _refusing_record(f"{spec.name} {table}", key):
             value = snapshot(json.loads(text))
             validators[table](snapshot(value))
-        except Exception as error:  # whatever a validator raises, the record is refused
-            raise DomainError("invalid-record", f"{spec.name} {table} {key!r}: {error}") from error
         records.setdefault(table, {})[key] = value
     return records
+
+
+def _require_key(key: object) -> None:
+    require_json(key)
+    if not isinstance(key, str):
+        raise TypeError("a key is a text")
+
+
+@contextmanager
+def _refusing_record(where: str, key: object) -> Generator[None]:
+    """Make whatever is raised, a validator's error above all, the refusal of the record.
+
+    Raises:
+        DomainError: ``invalid-record``.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise DomainError("invalid-record", f"{where} {key!r}: {message_of(error)}") from error

@@ -49,7 +49,11 @@ class LocalFileSystem(FileSystem):
     async def resolve(
         self, path: str, *, cwd: str | None = None, signal: CancelSignal | None = None
     ) -> FsTarget:
-        """Return the place of `path`, which need not exist."""
+        """Return the place of `path`, which need not exist.
+
+        Raises:
+            FsError: Besides the rest, ``FS_NOT_FOUND`` if neither `path` nor `cwd` is absolute.
+        """
         joined = _joined(path, cwd)
 
         def look() -> FsTarget:
@@ -84,7 +88,7 @@ class LocalFileSystem(FileSystem):
     async def lstat(
         self, path: str, *, cwd: str | None = None, signal: CancelSignal | None = None
     ) -> FsPathInfo | None:
-        """Return what `path` itself is."""
+        """Return what `path` itself is, a separator at its end or not."""
         joined = _joined(path, cwd)
 
         def look() -> FsPathInfo | None:
@@ -116,7 +120,7 @@ class LocalFileSystem(FileSystem):
     async def read_bytes(
         self, target: FsTarget, max_bytes: int, *, signal: CancelSignal | None = None
     ) -> bytes:
-        """Return the whole of a regular file, or refuse it."""
+        """Return the whole of a regular file, or refuse it; no file fits into less than nothing."""
 
         def read() -> bytes:
             try:
@@ -136,7 +140,7 @@ class LocalFileSystem(FileSystem):
                     left -= len(part)
             finally:
                 os.close(descriptor)
-            if left == 0:
+            if left <= 0:
                 raise FsError(
                     "FS_TOO_LARGE", f"{target.display_path!r} has more than {max_bytes} bytes"
                 )
@@ -164,10 +168,12 @@ def _refuse_aborted(path: str, signal: CancelSignal | None) -> None:
 
 
 def _joined(path: str, cwd: str | None) -> str:
-    if cwd is None and not Path(path).is_absolute():
+    # As a `Path` it has no separator at its end, which would have a last link followed.
+    joined = Path(cwd or "", path)
+    if not joined.is_absolute():
         # The directory of this process says nothing about where a plugin's caller works.
-        raise FsError("FS_NOT_FOUND", f"{path!r} is relative to nothing")
-    return path if cwd is None else str(Path(cwd) / path)
+        raise FsError("FS_NOT_FOUND", f"{str(joined)!r} is relative to nothing")
+    return str(joined)
 
 
 def _type_of(mode: int) -> Literal["file", "directory", "symlink", "other"]:
