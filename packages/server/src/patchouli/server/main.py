@@ -10,6 +10,7 @@ what they need when they run, because most of them need little.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -187,6 +188,7 @@ def serve(*, log_level: Level, **options: str | None) -> None:
     Without options it uses the home, and makes it if need be.
     """
     settings = resolve(os.environ, **options)
+    gc.disable()  # what is loaded now stays; the daemon turns it on when it is ready
     import asyncio
 
     from patchouli.server.assemble import new_event_loop, serve_daemon
