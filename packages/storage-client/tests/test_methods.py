@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import OrderedDict
+from enum import IntEnum, StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from patchouli.protocol import parse_json
 from patchouli.server.testing import META, memo, params, ref, revised
 from patchouli.storage_client import (
     NotJsonError,
@@ -14,6 +18,7 @@ from patchouli.storage_client import (
     RequestTooLarge,
     StorageClient,
 )
+from patchouli.storage_client.wire import request_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -291,42 +296,91 @@ async def test_the_limit_is_exact(client: StorageClient, name: str) -> None:
         await create(fitting + 1)
 
 
+def holding_itself() -> list[Any]:
+    circle: list[Any] = []
+    circle += [circle, circle]
+    return circle
+
+
 @pytest.mark.parametrize(
-    "value",
+    ("value", "path", "problem"),
     [
-        pytest.param(float("nan"), id="NaN"),
-        pytest.param({"a": {1, 2}}, id="a set"),
-        pytest.param("\ud800", id="half a surrogate pair"),
-        pytest.param(2**64, id="an integer beyond 64 bits"),
-        pytest.param(-(2**63) - 1, id="a negative integer beyond 64 bits"),
-        pytest.param(json.loads("[" * 130 + "]" * 130), id="too deep"),
+        pytest.param([1, float("nan")], "/1", "finite", id="NaN"),
+        pytest.param({"b~/": {1, 2}}, "/b~0~1", "set", id="a set"),
+        pytest.param(["", {"t": "\ud800"}], "/1/t", "surrogate", id="half a surrogate pair"),
+        pytest.param({"t": {"\udfff": 1}}, "/t", "surrogate", id="half a surrogate pair as a key"),
+        pytest.param([2**64], "/0", "64 bits", id="an integer beyond 64 bits"),
+        pytest.param(-(2**63) - 1, "", "64 bits", id="a negative integer beyond 64 bits"),
+        pytest.param(json.loads("[" * 130 + "]" * 130), "/0" * 123, "nested", id="too deep"),
+        pytest.param({"in": holding_itself()}, "/in/0", "itself", id="what holds itself"),
+        pytest.param({1: "a", "1": "b"}, "", "the key 1,", id="keys that would become one"),
+        pytest.param([{"k": {None: 1}}], "/0/k", "the key None", id="a key that is None"),
+        pytest.param({"k": ({True: 1},)}, "/k/0", "the key True", id="a key that is true"),
+        pytest.param({"k": {1.5: 1}}, "/k", "the key 1.5", id="a key that is a number"),
+        pytest.param({"k": {(1, 2): 1}}, "/k", "the key (1, 2)", id="a key that is a tuple"),
     ],
 )
 async def test_what_is_no_json_of_the_wire_is_refused_before_it_is_sent(
-    client: StorageClient, name: str, value: Any
+    client: StorageClient, name: str, value: Any, path: str, problem: str
 ) -> None:
-    with pytest.raises(NotJsonError):
+    with pytest.raises(NotJsonError) as caught:
         await client.create(params(memo(name, {"value": value})))
+    assert caught.value.path == "/data/value/value" + path
+    assert problem in caught.value.problem
+    assert caught.value.path in str(caught.value)
+
+    with pytest.raises(NotJsonError) as caught:
+        await client.query(META, {"text": value})
+    assert caught.value.path.startswith("/data/query/text" + path)
 
     with pytest.raises(PatchouliRpcError) as unknown:
         await client.read(params(ref(name)))
     assert unknown.value.reason == "NOT_FOUND"
 
 
-async def test_what_is_nested_beyond_recursion_and_what_holds_itself_is_refused(
-    client: StorageClient, name: str
-) -> None:
+async def test_what_is_nested_beyond_recursion_is_refused(client: StorageClient, name: str) -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    circle: list[Any] = []
-    circle.append(circle)
 
-    for value in (deep, circle):
-        with pytest.raises(NotJsonError):
-            await client.create(params(memo(name, {"value": value})))
+    with pytest.raises(NotJsonError, match="nested"):
+        await client.create(params(memo(name, {"value": deep})))
     while deep:
         deep = deep[0]
+
+
+@pytest.mark.parametrize("inmost", [7, "x", [], {}])
+def test_as_many_levels_as_the_wire_has_pass(inmost: Any) -> None:
+    deepest = inmost
+    for _ in range(125 if isinstance(inmost, list | dict) else 126):
+        deepest = {"a": deepest}
+
+    # The daemon reads lines with this parser; the request itself is the first level.
+    assert parse_json(request_line(1, "m", deepest))
+    with pytest.raises(NotJsonError):
+        request_line(1, "m", {"a": deepest})
+
+
+async def test_what_is_as_good_as_json_is_sent_as_json(client: StorageClient, name: str) -> None:
+    class Text(StrEnum):
+        KEY = "key"
+
+    class Number(IntEnum):
+        ONE = 1
+
+    value: Any = {
+        Text.KEY: Text.KEY,
+        "read-only": MappingProxyType({"in": (Number.ONE, -0.0)}),
+        "ordered": OrderedDict(k=[{}, True, None]),
+    }
+
+    created = await client.create(params(memo(name, value)))
+
+    assert created["data"]["entity"]["value"] == {
+        "key": "key",
+        "read-only": {"in": [1, 0]},
+        "ordered": {"k": [{}, True, None]},
+    }
 
 
 async def test_large_integers_and_long_digits_in_texts_pass(

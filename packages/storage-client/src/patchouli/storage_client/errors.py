@@ -74,7 +74,20 @@ class ConfigurationError(StorageClientError, ValueError):
 
 
 class NotJsonError(StorageClientError, ValueError):
-    """Raised when a request is not JSON of the wire; nothing was sent, a retry cannot help."""
+    """Raised when a request is not JSON of the wire; nothing was sent, a retry cannot help.
+
+    Attributes:
+        path: The place of what is wrong in the parameters, as a JSON Pointer.
+        problem: What stands there.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path: Final = path
+        self.problem: Final = problem
+
+    def __str__(self) -> str:
+        return f"not JSON at {self.path or 'the top'}: {self.problem}"
 
 
 class RequestTooLarge(StorageClientError):  # noqa: N818 -- the name is part of the contract

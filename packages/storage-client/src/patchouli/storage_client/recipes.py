@@ -25,7 +25,7 @@ def query_params(
     limit: int | None,
 ) -> Params:
     """Return the parameters of a retrieve; what is None is not sent."""
-    data: JsonObject = {"query": json_text(dict(instruction))}
+    data: JsonObject = {"query": json_text(instruction, "/data/query")}
     if types is not None:
         data["types"] = list(types)
     if limit is not None:
