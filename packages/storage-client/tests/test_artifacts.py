@@ -146,8 +146,18 @@ async def test_an_upload_without_progress_ends(raw: Any, following: object) -> N
     await client.close()
 
 
-@pytest.mark.parametrize("data", [{}, {"upload_id": 1, "max_chunk_bytes": 4}, {"upload_id": "u"}])
-async def test_a_begin_that_names_no_upload_is_malformed(raw: Any, data: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        None,
+        ["upload_id"],
+        {"upload_id": 1, "max_chunk_bytes": 4},
+        {"upload_id": "u"},
+        {"upload_id": "u", "max_chunk_bytes": 0},
+    ],
+)
+async def test_a_begin_that_names_no_upload_is_malformed(raw: Any, data: object) -> None:
     client, peer = await raw.connect()
     uploading = asyncio.ensure_future(client.upload_artifact(params({}), b"abcdef"))
 
@@ -249,7 +259,13 @@ async def test_another_version_in_an_answer_ends_the_download(raw: Any) -> None:
         chunk(b"abcd", eof="no"),
         chunk(b"abcd", bytes_base64="a?"),
         chunk(b"abcd", bytes_base64=4),
+        chunk(b"", bytes_base64=None, eof=True),
+        chunk(b"", offset=False, eof=True),
         chunk(b"abcd", entity=None),
+        chunk(b"abcd", entity="abc"),
+        {},
+        {"data": None},
+        {"data": ["x"]},
         chunk(b"abcd", entity={"version": 4}),
     ],
 )

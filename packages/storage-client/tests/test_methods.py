@@ -13,6 +13,7 @@ import pytest
 from patchouli.protocol import parse_json
 from patchouli.server.testing import META, memo, params, ref, revised
 from patchouli.storage_client import (
+    MalformedAnswerError,
     NotJsonError,
     PatchouliRpcError,
     RequestTooLarge,
@@ -143,6 +144,37 @@ async def test_pages_come_in_order_to_the_end(client: StorageClient, name: str) 
     found = [[hit["variants"][0]["ref"]["id"] for hit in page["data"]["hits"]] for page in pages]
     assert found == [ids[:2], ids[2:4], ids[4:]]
     assert [page["data"] for page in rest] == [page["data"] for page in pages[1:]]
+
+
+@pytest.mark.parametrize("answer", [{}, {"meta": None}, {"meta": {"next_cursor": None}}])
+async def test_a_page_that_does_not_say_what_follows_is_malformed(raw: Any, answer: object) -> None:
+    client, peer = await raw.connect()
+
+    async def first_and_next() -> list[Any]:
+        return [page async for page in client.query_pages(META, {"text": "a"})]
+
+    paging = asyncio.ensure_future(first_and_next())
+    peer.answer(await peer.receive(), answer)
+
+    with pytest.raises(MalformedAnswerError):
+        await paging
+    await client.close()
+
+
+@pytest.mark.parametrize("wrong", ["window", None, {}, {"data": {}}, {"query": "{}"}])
+async def test_what_is_not_shaped_as_a_method_takes_it_is_shown(
+    client: StorageClient, wrong: Any
+) -> None:
+    for call in (client.retrieve, client.unsubscribe, client.begin_artifact_upload):
+        with pytest.raises(TypeError, match="'meta': …, 'data': …"):
+            await call(wrong)
+    with pytest.raises(TypeError, match="'meta': …, 'data': …"):
+        await client.subscribe(wrong, print)
+    with pytest.raises(TypeError, match="called"):
+        await client.subscribe(params({}), wrong)
+    if not isinstance(wrong, dict):
+        with pytest.raises(TypeError, match="an instruction must be"):
+            await client.query(META, wrong)
 
 
 @pytest.mark.checklist("MS-63")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.server.testing import META, memo, params, ref, revised
-from patchouli.storage_client import PatchouliRpcError, StorageClient
+from patchouli.storage_client import MalformedAnswerError, PatchouliRpcError, StorageClient
 
 if TYPE_CHECKING:
     from patchouli.storage_client import Ref
@@ -132,3 +132,31 @@ async def test_other_refusals_are_not_repeated(client: StorageClient, name: str)
         await client.upsert(META, {"type": "unheard-of", "id": name}, 1)
 
     assert caught.value.reason == "INVALID_REQUEST"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"data": None},
+        {"data": {"state": "active"}},
+        {"data": {"state": "active", "variants": None}},
+        {"data": {"state": "active", "variants": [{"value": 1}]}},
+    ],
+)
+async def test_a_removal_goes_by_no_answer_without_heads(raw: Any, answer: object) -> None:
+    client, peer = await raw.connect()
+    removing = asyncio.ensure_future(client.remove(META, identity("a")))
+    peer.answer(await peer.receive(), answer)
+
+    with pytest.raises(MalformedAnswerError):
+        await removing
+    await client.close()
+
+
+@pytest.mark.parametrize("wrong", [{}, {"type": "memo"}, None, "a"])
+async def test_what_names_no_entity_is_named(client: StorageClient, wrong: Any) -> None:
+    with pytest.raises(TypeError, match="'type': …, 'id': …"):
+        await client.upsert(META, wrong, 1)
+    with pytest.raises(TypeError, match="'type': …, 'id': …"):
+        await client.remove(META, wrong)

@@ -6,9 +6,9 @@ No I/O: the asyncio client and the façade both walk through it, each in its own
 from __future__ import annotations
 
 import base64
-import binascii
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from patchouli.storage_client.answers import member
 from patchouli.storage_client.errors import ArtifactChangedError, MalformedAnswerError
 
 if TYPE_CHECKING:
@@ -34,13 +34,11 @@ class Upload:
         Raises:
             MalformedAnswerError: The answer names no upload.
         """
-        data: dict[str, Any] = dict(begun["data"])
-        self._meta: Final[JsonObject] = params["meta"]
-        upload_id, chunk_bytes = data.get("upload_id"), data.get("max_chunk_bytes")
-        if type(upload_id) is not str or type(chunk_bytes) is not int or chunk_bytes < 1:
-            raise MalformedAnswerError("the answer to the begin names no upload")
-        self._upload_id: Final = upload_id
-        self._chunk_bytes: Final = chunk_bytes
+        self._meta: Final = params["meta"]
+        self._upload_id: Final = member(begun, "/data/upload_id", str)
+        self._chunk_bytes: Final = member(begun, "/data/max_chunk_bytes", int)
+        if self._chunk_bytes < 1:
+            raise MalformedAnswerError("the daemon takes no bytes at a time")
         self._held: Final = bytearray()
         self._offset = 0
         self._sent = 0
@@ -79,10 +77,10 @@ class Upload:
         Raises:
             MalformedAnswerError: It has taken nothing, or more than it was sent.
         """
-        following: Any = dict(answer["data"]).get("next_offset")
-        if type(following) is not int or not self._offset < following <= self._offset + self._sent:
+        following = member(answer, "/data/next_offset", int)
+        if not self._offset < following <= self._offset + self._sent:
             raise MalformedAnswerError(
-                f"the upload makes no progress: {following!r} follows offset {self._offset}"
+                f"the upload makes no progress: {following} follows offset {self._offset}"
             )
         del self._held[: following - self._offset]
         self._offset = following
@@ -124,26 +122,24 @@ class Download:
             ArtifactChangedError: They are of another version.
             MalformedAnswerError: They are not those that were asked for.
         """
-        data: dict[str, Any] = dict(answer["data"])
-        entity: dict[str, Any] = dict(data.get("entity") or {})
-        version: object = entity.get("version")
-        if type(version) is not str:
-            raise MalformedAnswerError("the chunk names no version")
+        version = member(answer, "/data/entity/version", str)
         if self._version is None:
             self._version = version
         elif version != self._version:
             raise ArtifactChangedError(self._version, version)
         try:
-            content = base64.b64decode(data.get("bytes_base64", ""), validate=True)
-        except (binascii.Error, TypeError, ValueError) as error:
+            content = base64.b64decode(member(answer, "/data/bytes_base64", str), validate=True)
+        except ValueError as error:
             raise MalformedAnswerError("the bytes of the chunk are not Base64") from error
-        offset, following, is_end = data.get("offset"), data.get("next_offset"), data.get("eof")
-        if offset != self._offset or following != self._offset + len(content):
+        offset = member(answer, "/data/offset", int)
+        following = member(answer, "/data/next_offset", int)
+        if (offset, following) != (self._offset, self._offset + len(content)):
             raise MalformedAnswerError(
-                f"the chunk goes from {offset!r} to {following!r}, "
+                f"the chunk goes from {offset} to {following}, "
                 f"not from {self._offset} to {self._offset + len(content)}"
             )
-        if type(is_end) is not bool or (not is_end and not content):
+        is_end = member(answer, "/data/eof", bool)
+        if not is_end and not content:
             raise MalformedAnswerError("the download makes no progress")
         self._offset += len(content)
         self.is_complete = is_end

@@ -52,6 +52,7 @@ from patchouli.storage_client.recipes import (
     is_not_found,
     next_instruction,
     query_params,
+    require_object,
     work_unit_metas,
 )
 from patchouli.storage_client.subscriptions import (
@@ -272,8 +273,12 @@ class StorageClient:
         def opened(answer: JsonObject) -> ChangeSubscription:
             return self._subscriptions.open(answer, handler, on_boundary)
 
-        return await self._ready("subscriptions").call(
-            SUBSCRIBE, params, opened, forgotten=self._forget_subscription
+        return await self._call(
+            SUBSCRIBE,
+            params,
+            opened,
+            needs="subscriptions",
+            forgotten=self._forget_subscription,
         )
 
     async def unsubscribe(self, params: Params) -> UnsubscribeResult:
@@ -283,7 +288,7 @@ class StorageClient:
             self._subscriptions.close(subscription_of(params), ChangeClose(kind="unsubscribed"))
             return cast("UnsubscribeResult", cast("object", answer))
 
-        return await self._ready("subscriptions").call(UNSUBSCRIBE, params, closed)
+        return await self._call(UNSUBSCRIBE, params, closed, needs="subscriptions")
 
     async def query(
         self,
@@ -339,14 +344,10 @@ class StorageClient:
         """
         upload = Upload(params, await self.begin_artifact_upload(params))
         if isinstance(data, bytes | bytearray | memoryview):
-            for piece in upload.slices(data):
-                upload.take(piece)
-                await self._send_chunks(upload)
+            await self._send(upload, data)
         else:
             async for piece in data:
-                for part in upload.slices(piece):
-                    upload.take(part)
-                    await self._send_chunks(upload)
+                await self._send(upload, piece)
         await self._send_chunks(upload, is_last=True)
         return await self.commit_artifact_upload(upload.commit)
 
@@ -476,12 +477,19 @@ class StorageClient:
         return self._server.limits.max_artifact_chunk_bytes
 
     def _call(
-        self, method: str, params: Mapping[str, Any], *, needs: Capability | None = None
-    ) -> Awaitable[Any]:  # of the shape that the method's answer has
+        self,
+        method: str,
+        params: Params,
+        receive: Callable[[Any], Any] | None = None,
+        *,
+        needs: Capability | None = None,
+        forgotten: Callable[[Any], None] | None = None,
+    ) -> Awaitable[Any]:  # of what `receive` makes, or of the shape that the method's answer has
+        require_object("what a method takes", params, "meta", "data")
         connection = self._connection
         if connection is None or needs is not None:
             connection = self._ready(needs)
-        return connection.call(method, params)
+        return connection.call(method, params, receive, forgotten=forgotten)
 
     def _ready(self, capability: Capability | None) -> Connection:
         if self._connection is None or self._server is None:
@@ -492,6 +500,11 @@ class StorageClient:
 
     def _unavailable(self) -> DaemonUnavailable:
         return DaemonUnavailable(self.config.endpoint, f"the client is {self._state}")
+
+    async def _send(self, upload: Upload, data: Bytes) -> None:
+        for piece in upload.slices(data):
+            upload.take(piece)
+            await self._send_chunks(upload)
 
     async def _send_chunks(self, upload: Upload, *, is_last: bool = False) -> None:
         while (chunk := upload.chunk(is_last=is_last)) is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from patchouli.protocol import CAPABILITIES, PROTOCOL_VERSION
+from patchouli.storage_client.answers import member
 from patchouli.storage_client.errors import MalformedAnswerError, ProtocolVersionError
 
 if TYPE_CHECKING:
@@ -75,39 +76,27 @@ def read_handshake(result: JsonObject) -> ServerInfo:
     version = result.get("protocol_version")
     if type(version) is not int or version != PROTOCOL_VERSION:
         raise ProtocolVersionError(version)
-    capabilities = result.get("capabilities")
-    if not isinstance(capabilities, list):
-        raise MalformedAnswerError("the handshake has no capabilities")
-    identity, limits = result.get("server"), result.get("limits")
+    capabilities = cast("list[object]", member(result, "/capabilities", list))
     return ServerInfo(
         protocol_version=version,
         server=ServerIdentity(
-            **{name: _text(identity, name) for name in ("version", "cluster_id", "node_id")}
+            version=member(result, "/server/version", str),
+            cluster_id=member(result, "/server/cluster_id", str),
+            node_id=member(result, "/server/node_id", str),
         ),
-        capabilities=frozenset(str(name) for name in capabilities),
+        capabilities=frozenset(map(str, capabilities)),
         limits=ServerLimits(
-            max_request_bytes=_count(limits, "max_request_bytes", least=1),
-            max_artifact_chunk_bytes=_count(limits, "max_artifact_chunk_bytes", least=1),
-            max_result_items=_count(limits, "max_result_items", least=1),
-            idempotency_retention_seconds=_count(limits, "idempotency_retention_seconds"),
-            change_retention_seconds=_count(limits, "change_retention_seconds"),
+            max_request_bytes=_count(result, "max_request_bytes", least=1),
+            max_artifact_chunk_bytes=_count(result, "max_artifact_chunk_bytes", least=1),
+            max_result_items=_count(result, "max_result_items", least=1),
+            idempotency_retention_seconds=_count(result, "idempotency_retention_seconds"),
+            change_retention_seconds=_count(result, "change_retention_seconds"),
         ),
     )
 
 
-def _text(holder: Any, name: str) -> str:
-    value = _member(holder, name)
-    if type(value) is not str:
-        raise MalformedAnswerError(f"the handshake has no {name}")
+def _count(result: JsonObject, name: str, *, least: int = 0) -> int:
+    value = member(result, f"/limits/{name}", int)
+    if value < least:
+        raise MalformedAnswerError(f"the {name} of the handshake is {value}")
     return value
-
-
-def _count(holder: Any, name: str, *, least: int = 0) -> int:
-    value = _member(holder, name)
-    if type(value) is not int or value < least:
-        raise MalformedAnswerError(f"the handshake has no {name}")
-    return value
-
-
-def _member(holder: Any, name: str) -> object:
-    return cast("dict[str, object]", holder).get(name) if type(holder) is dict else None

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Final
+import reprlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, cast
 
 from patchouli.protocol import ErrorCode
-from patchouli.storage_client.errors import MalformedAnswerError, PatchouliRpcError
+from patchouli.storage_client.answers import member
+from patchouli.storage_client.errors import PatchouliRpcError
 from patchouli.storage_client.wire import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from patchouli.protocol import JsonObject, JsonValue
     from patchouli.storage_client.shapes import Page, Params, ReadResult, Ref
 
 MAX_UPDATES: Final = 5  # of one upsert or removal; every further one has lost a race
+
+
+def require_object(what: str, value: object, *names: str) -> None:
+    """Return if `value` is an object that has members of all `names`.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if not (isinstance(value, Mapping) and all(name in value for name in names)):
+        members = ", ".join(f"{name!r}: …" for name in names) or "…"
+        raise TypeError(f"{what} must be {{{members}}}, not {reprlib.repr(cast('object', value))}")
 
 
 def query_params(
@@ -24,7 +38,12 @@ def query_params(
     types: Sequence[str] | None,
     limit: int | None,
 ) -> Params:
-    """Return the parameters of a retrieve; what is None is not sent."""
+    """Return the parameters of a retrieve; what is None is not sent.
+
+    Raises:
+        TypeError: The instruction is no object.
+    """
+    require_object("an instruction", instruction)
     data: JsonObject = {"query": json_text(instruction, "/data/query")}
     if types is not None:
         data["types"] = list(types)
@@ -39,15 +58,11 @@ def next_instruction(
     """Return the instruction of the next page, or None after the last one.
 
     Raises:
-        MalformedAnswerError: The page has a `next_cursor` that is no string.
+        MalformedAnswerError: The page has no metadata, or a `next_cursor` that is no string.
     """
-    meta: dict[str, Any] = dict(page["meta"])
-    if "next_cursor" not in meta:
+    if "next_cursor" not in member(page, "/meta", dict):
         return None
-    cursor = meta["next_cursor"]
-    if type(cursor) is not str:
-        raise MalformedAnswerError("the next_cursor of a page is no string")
-    return {**instruction, "cursor": cursor}
+    return {**instruction, "cursor": member(page, "/meta/next_cursor", str)}
 
 
 def work_unit_metas(
@@ -95,10 +110,9 @@ class Bases:
 
     def creation(self, ref: Ref, value: JsonValue) -> Params:
         """Return the parameters of the create."""
-        return {
-            "meta": self._meta,
-            "data": {"type": ref["type"], "id": ref["id"], "value": value},
-        }
+        require_object("a ref", ref, "type", "id")
+        data: JsonObject = {"type": ref["type"], "id": ref["id"], "value": value}
+        return {"meta": self._meta, "data": data}
 
     def mutation(self, versions: Sequence[str], data: JsonObject) -> Params:
         """Return the parameters of an update or delete that starts from all of `versions`."""
@@ -119,15 +133,25 @@ class Bases:
 
 
 def identity(ref: Ref) -> JsonObject:
-    """Return the data that name an entity."""
+    """Return the data that name an entity.
+
+    Raises:
+        TypeError: `ref` names none.
+    """
+    require_object("a ref", ref, "type", "id")
     return {"ref": {"type": ref["type"], "id": ref["id"]}}
 
 
 def heads_to_delete(read: ReadResult) -> tuple[str, ...]:
-    """Return all heads of what was read, none if the entity is deleted already."""
-    if read["data"]["state"] == "deleted":
+    """Return all heads of what was read, none if the entity is deleted already.
+
+    Raises:
+        MalformedAnswerError: The answer does not say.
+    """
+    if member(read, "/data/state", str) == "deleted":
         return ()
-    return tuple(version["version"] for version in read["data"]["variants"])
+    variants = cast("list[object]", member(read, "/data/variants", list))
+    return tuple(member(one, "/version", str) for one in variants)
 
 
 def is_not_found(error: PatchouliRpcError) -> bool:
