@@ -84,8 +84,8 @@ class Logger(Protocol):
     `logging.Logger` is one.
     """
 
-    def debug(self, msg: str, *args: object) -> None:
-        """Log what helps to follow a single operation."""
+    def debug(self, msg: str, *args: object, exc_info: BaseException | None = None) -> None:
+        """Log what helps to follow a single operation, with the traceback of `exc_info`."""
         ...
 
     def info(self, msg: str, *args: object) -> None:
