@@ -31,8 +31,7 @@ from patchouli.memory_service.changes import (
 )
 from patchouli.memory_service.errors import MemorySubscriptionError
 from patchouli.memory_service.meta import CallContext, CallMeta, PluginSubscribeRequest
-from patchouli.memory_service.results import error_text
-from patchouli.memory_service.tasks import is_cancelled_itself
+from patchouli.memory_service.results import as_exception
 
 if TYPE_CHECKING:
     from patchouli.harness import CancelSignal
@@ -70,6 +69,16 @@ class Delivery:
     failures: int = 0
     consumer: asyncio.Task[None] | None = field(default=None)
 
+    @property
+    def who(self) -> str:
+        """The plugin, as the log names it."""
+        return f"plugin {self.plugin_id}"
+
+    @property
+    def store_who(self) -> str:
+        """The store, as the log names it."""
+        return f"the cursor store for plugin {self.plugin_id}"
+
 
 class Attempt:
     """See the module."""
@@ -77,6 +86,7 @@ class Attempt:
     __slots__ = (
         "_delivery",
         "_failure",
+        "_handle",
         "_idle",
         "_is_abandoned",
         "_is_accepting",
@@ -92,6 +102,7 @@ class Attempt:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[Change | Boundary, asyncio.Future[None]]] = deque()
         self._failure: Exception | None = None  # the first one, which is the one to report
+        self._handle: PluginSubscription | None = None
         self._overflow: MemorySubscriptionError | None = None
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._idle: asyncio.Future[None] | None = None  # what the consumer waits for
@@ -104,12 +115,14 @@ class Attempt:
 
         Raises:
             Exception: What ended the attempt.
+            CancelledError: The worker was cancelled, which nothing in the service does. Changes are
+                refused; the plugin is not told.
         """
         delivery = self._delivery
-        handle = await self._open()
         watcher: asyncio.Task[None] | None = None
         consumer: asyncio.Task[None] | None = None
         try:
+            handle = await self._open()
             if handle is not None:
                 watcher = delivery.tasks.start(self._watch(handle), self._name("closed"))
                 await self._save_boundary(handle)
@@ -124,20 +137,23 @@ class Attempt:
                 self._fail(delivery.removed)
             if handle is not None:
                 await self._unsubscribe(handle)
-            self._is_ending = True
-            self._wake_consumer()
+            self._end_consumer()
             await asyncio.wait({consumer})
             await asyncio.sleep(0)  # lets a watcher that was just told end by itself
+        except BaseException as error:  # nothing foreign runs here
+            self._fail(error)
+            raise
         finally:
-            for task in (watcher, consumer):
-                if task is not None:
-                    delivery.tasks.cancel(task, delivery.plugin_id, "the attempt has ended")
-            if watcher is not None and not watcher.done():
-                await asyncio.sleep(0)
-            for task in (watcher, consumer):
-                if task is not None and task.done() and not task.cancelled():
-                    task.exception()  # what ends the program was raised in the task itself
-        if (failure := self._failure or self._overflow) is not None:
+            self._is_accepting = False
+            self._end_consumer()
+            if consumer is None or consumer.done():
+                self._refuse_rest()
+            if watcher is not None:
+                delivery.tasks.cancel(watcher, delivery.plugin_id, "the attempt has ended")
+        failure = self._failure or self._overflow
+        if watcher is not None and not watcher.done():
+            await asyncio.sleep(0)
+        if failure is not None:
             raise failure
 
     def _emit(self, emitted: Change | Boundary) -> asyncio.Future[None]:
@@ -163,26 +179,21 @@ class Attempt:
         """Return what the plugin opened; None if it failed or was not waited for."""
         delivery = self._delivery
         opening = delivery.tasks.start(self._subscribe(), self._name("subscribe"))
-        timer = delivery.tasks.watch(f"plugin {delivery.plugin_id} takes long to subscribe")
+        timer = delivery.tasks.watch("%s takes long to subscribe", delivery.who)
         try:
             await asyncio.wait({opening, delivery.halted}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            opening.cancel()
-            raise
         finally:
             timer.cancel()
-        if not opening.done():
-            self._is_abandoned = True
+            self._is_abandoned = not opening.done()
+        if self._is_abandoned:
             if delivery.removed is not None:
                 self._fail(delivery.removed)
             return None
-        if opening.cancelled():
-            self._fail(_as_exception(asyncio.CancelledError()))
-            return None
-        # What ends the program was raised in the task itself, and has failed the attempt.
-        return opening.result() if opening.exception() is None else None
+        if self._handle is None and self._failure is None:  # cancelled before its first step
+            self._fail(asyncio.CancelledError())
+        return self._handle
 
-    async def _subscribe(self) -> PluginSubscription | None:
+    async def _subscribe(self) -> None:
         delivery = self._delivery
         request = PluginSubscribeRequest(meta=delivery.meta, after_cursor=delivery.cursor)
         try:
@@ -192,59 +203,58 @@ class Attempt:
             handle: Any = await opened if inspect.isawaitable(opened) else opened  # Any: unchecked
             if self._is_abandoned:
                 await handle.unsubscribe()
-                return None
+                return
             _require_subscription(handle)
-        except (KeyboardInterrupt, SystemExit) as error:
-            self._fail_for_good(error)
-            raise
+            self._handle = handle
         except BaseException as error:  # a plugin call
-            if is_cancelled_itself():
-                raise
             if not self._is_abandoned:
-                self._fail(_as_exception(error))
-            return None
-        return handle
+                self._fail(error)
+            delivery.tasks.caught(error, delivery.who)
 
     async def _watch(self, handle: PluginSubscription) -> None:
         try:
             await handle.wait_closed()
-        except (KeyboardInterrupt, SystemExit) as error:
-            self._fail_for_good(error)
-            raise
         except BaseException as error:  # a plugin call
-            if is_cancelled_itself():
-                raise
-            self._fail(_as_exception(error))
+            if self._is_ending and isinstance(error, asyncio.CancelledError):
+                return  # cut
+            self._fail(error)
+            self._delivery.tasks.caught(error, self._delivery.who)
         else:
             self._end()
 
     async def _save_boundary(self, handle: PluginSubscription) -> None:
         delivery = self._delivery
-        try:
+
+        async def save() -> str:
             boundary = handle.cursor
             require_cursor(boundary)
             await delivery.store.save(delivery.plugin_id, boundary)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            if is_cancelled_itself():
-                raise
-            self._fail(_as_exception(error))
-        else:
-            delivery.cursor = boundary
+            return boundary
+
+        try:
+            delivery.cursor = await delivery.tasks.run(save, delivery.store_who, "save")
+        except Exception as error:  # the consumer's own code
+            self._fail(error)
 
     async def _consume(self) -> None:
         queue = self._queue
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine that asyncio runs
         count = 0
         while queue or not self._is_ending:
-            if not queue:
-                self._idle = self._loop.create_future()
-                await self._idle
-                continue
-            await self._apply(*queue.popleft())
-            count += 1
-            if count % TURN == 0:
-                await asyncio.sleep(0)
+            try:
+                if queue:
+                    await self._apply(*queue.popleft())
+                    count += 1
+                    if count % TURN == 0:
+                        await asyncio.sleep(0)
+                else:
+                    self._idle = self._loop.create_future()
+                    await self._idle
+            except asyncio.CancelledError as error:  # a handler left it in this task
+                self._fail(error)
+            while task.cancelling():  # the next handler has nothing to do with it
+                task.uncancel()
 
     async def _apply(self, emitted: Change | Boundary, settled: asyncio.Future[None]) -> None:
         delivery = self._delivery
@@ -275,55 +285,53 @@ class Attempt:
                 if (stopped := delivery.signal.reason) is not None:
                     _refuse(settled, stopped)
                     return
-            await delivery.store.save(delivery.plugin_id, cursor)
-        except (KeyboardInterrupt, SystemExit) as error:
-            _refuse(settled, self._fail_for_good(error))
-            raise
+            await self._save(cursor)
         except BaseException as error:  # the consumer's own code
-            failure = _as_exception(error)
-            _refuse(settled, failure)
-            if is_cancelled_itself():
-                raise
-            self._fail(failure)
+            _refuse(settled, self._fail(error))
+            delivery.tasks.caught(error, f"a change of {delivery.who}")
             return
         delivery.cursor = cursor
         if isinstance(emitted, Change):
             delivery.failures = 0
         _settle(settled)
 
-    async def _unsubscribe(self, handle: PluginSubscription) -> None:
+    async def _save(self, cursor: str) -> None:
         delivery = self._delivery
-        timer = delivery.tasks.watch(f"plugin {delivery.plugin_id} takes long to unsubscribe")
+        timer = delivery.tasks.watch("%s takes long to save", delivery.store_who)
         try:
-            await handle.unsubscribe()
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # a plugin call
-            if is_cancelled_itself():
-                raise
-            # With a failure already there, or at a stop, this one tells nothing new.
-            if not delivery.signal.cancelled and self._overflow is None:
-                self._fail(_as_exception(error))
+            await delivery.store.save(delivery.plugin_id, cursor)
         finally:
             timer.cancel()
 
-    def _fail(self, error: Exception) -> None:
-        if self._failure is None:
-            self._failure = error
-        self._end()
+    async def _unsubscribe(self, handle: PluginSubscription) -> None:
+        delivery = self._delivery
+        try:
+            await delivery.tasks.run(lambda: handle.unsubscribe(), delivery.who, "unsubscribe")
+        except Exception as error:  # a plugin call
+            # With a failure already there, or at a stop, this one tells nothing new.
+            if not delivery.signal.cancelled and self._overflow is None:
+                self._fail(error)
 
-    def _fail_for_good(self, error: BaseException) -> Exception:
-        """Fail with something that ends the program, which goes on its way after this."""
-        failure = _as_exception(error)
-        self._delivery.tasks.logger.error(
-            "a subscription of plugin %s ends the program: %r", self._delivery.plugin_id, error
-        )
-        self._fail(failure)
+    def _fail(self, error: BaseException) -> Exception:
+        """End the attempt, with `error` unless it has failed; return `error` as an exception."""
+        failure = as_exception(error)
+        if self._failure is None:
+            self._failure = failure
+        self._end()
         return failure
 
     def _end(self) -> None:
         if not self._over.done():
             self._over.set_result(None)
+
+    def _end_consumer(self) -> None:
+        self._is_ending = True
+        self._wake_consumer()
+
+    def _refuse_rest(self) -> None:
+        """Refuse what no consumer is there for: it never began, or it ended the program."""
+        while self._queue and self._failure is not None:
+            _refuse(self._queue.popleft()[1], self._failure)
 
     def _wake_consumer(self) -> None:
         if self._idle is not None and not self._idle.done():
@@ -337,15 +345,6 @@ def _require_subscription(handle: object) -> None:
     for method in ("wait_closed", "unsubscribe"):
         if not callable(getattr(handle, method, None)):
             raise TypeError(f"subscribe returned a {type(handle).__name__} without {method}")
-
-
-def _as_exception(error: BaseException) -> Exception:
-    """Return `error`, or something that a future can hold and that cancels nobody."""
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    failure = MemorySubscriptionError(error_text(error))
-    failure.__cause__ = error
-    return failure
 
 
 def _settle(settled: asyncio.Future[None]) -> None:

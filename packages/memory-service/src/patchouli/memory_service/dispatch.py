@@ -89,9 +89,8 @@ class Dispatch:
             try:
                 if entry.admits(call):
                     routed.append(entry)
-            except (KeyboardInterrupt, SystemExit):
-                raise
             except BaseException as error:  # a plugin call
+                self._tasks.caught(error, f"the filter of plugin {entry.plugin_id}")
                 routed.append(failure(entry.plugin_id, error))
         return routed
 
@@ -224,10 +223,8 @@ class _Invocation:
             answer = method(request, ctx)
             value: Json = await answer if inspect.isawaitable(answer) else answer
             require_json(value)
-        except (KeyboardInterrupt, SystemExit) as error:
-            self._tasks.logger.error("plugin %s ends the program: %r", entry.plugin_id, error)
-            raise
         except BaseException as error:  # a plugin call: nothing that it raises reaches its peers
+            self._tasks.caught(error, f"{self.operation} of plugin {entry.plugin_id}")
             return failure(entry.plugin_id, error)
         return Outcome(plugin_id=entry.plugin_id, ok=True, value=value)
 
@@ -245,7 +242,7 @@ class _Invocation:
 
     def _ended(self, task: asyncio.Task[Outcome]) -> None:
         self._forget(self)
-        if task.cancelled():  # before its first step
+        if task.cancelled():  # before its first step, or by itself at its last
             outcome = failure(self._entry.plugin_id, asyncio.CancelledError())
         elif (error := task.exception()) is not None:
             outcome = failure(self._entry.plugin_id, error)

@@ -1,4 +1,4 @@
-"""What plugins answer: outcomes with provenance, and how a failure becomes a text."""
+"""What plugins answer: outcomes with provenance, and what becomes of a failure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from patchouli.harness import Json, trim
+from patchouli.memory_service.errors import MemorySubscriptionError
 
 if TYPE_CHECKING:
     from patchouli.harness import JsonObject
@@ -46,7 +47,23 @@ def error_text(error: BaseException) -> str:
     """
     try:
         text = str(error)
-    except Exception:  # an exception of a plugin that cannot even be printed
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # an exception of a plugin that cannot even be printed
         text = ""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if trim(text) else type(error).__name__
+
+
+def fatal_failure(error: BaseException) -> MemorySubscriptionError:
+    """Return what is reported of whatever is no subscription error; it is not to be retried."""
+    failure = MemorySubscriptionError(error_text(error))
+    failure.__cause__ = error
+    return failure
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return `error`, or something that a future can hold and that cancels nobody."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return fatal_failure(error)

@@ -20,10 +20,10 @@ from patchouli.memory_service.configuration import MemoryServiceConfig
 from patchouli.memory_service.dispatch import Dispatch
 from patchouli.memory_service.meta import RouteCall, require_meta
 from patchouli.memory_service.registry import Entry, Registry
+from patchouli.memory_service.results import fatal_failure
 from patchouli.memory_service.subscriptions import (
     Reporter,
     RunningSubscription,
-    fatal_failure,
 )
 from patchouli.memory_service.tasks import Tasks
 
@@ -189,8 +189,15 @@ class _Facade:
             entry.plugin_id
             for entry in self._core.registry.entries
             if (call.operation != "subscribe" or entry.reactive is not None)
-            and _admits_or_fails(entry, call)
+            and self._admits(entry, call)
         )
+
+    def _admits(self, entry: Entry, call: RouteCall) -> bool:
+        try:
+            return entry.admits(call)
+        except BaseException as error:  # a plugin call; a filter that fails counts as a refusal
+            self._core.tasks.caught(error, f"the filter of plugin {entry.plugin_id}")
+            return False
 
     def _reactive(self, call: RouteCall) -> tuple[list[Entry], list[tuple[Entry, BaseException]]]:
         admitted: list[Entry] = []
@@ -201,9 +208,8 @@ class _Facade:
             try:
                 if entry.admits(call):
                     admitted.append(entry)
-            except (KeyboardInterrupt, SystemExit):
-                raise
             except BaseException as error:  # a plugin call
+                self._core.tasks.caught(error, f"the filter of plugin {entry.plugin_id}")
                 refused.append((entry, error))
         return admitted, refused
 
@@ -223,12 +229,3 @@ class _Registration:
     async def dispose(self) -> None:
         self._core.remove(self._entry)  # at once; the undo finds nothing left to do
         await self._effect.dispose()
-
-
-def _admits_or_fails(entry: Entry, call: RouteCall) -> bool:
-    try:
-        return entry.admits(call)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # a plugin call; a filter that fails counts as a refusal
-        return False

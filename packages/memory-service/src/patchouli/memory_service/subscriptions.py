@@ -12,15 +12,16 @@ only then count as closed. A handler that ends its own subscription does not wai
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from patchouli.harness import Aborted, CancelSource
 from patchouli.memory_service.attempt import Attempt, Delivery
 from patchouli.memory_service.backoff import delay_ms
+from patchouli.memory_service.changes import require_cursor
 from patchouli.memory_service.consumer import SubscriptionFailure
 from patchouli.memory_service.errors import MemorySubscriptionError
-from patchouli.memory_service.results import error_text
-from patchouli.memory_service.tasks import is_cancelled_itself
+from patchouli.memory_service.results import error_text, fatal_failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -51,7 +52,9 @@ class Reporter:
             return
         try:
             self._on_error(SubscriptionFailure(plugin_id=plugin_id, error=error))
-        except Exception as raised:  # the consumer's own code
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as raised:  # the consumer's own code
             logger.error("on_error failed for plugin %s: %s", plugin_id, raised, exc_info=raised)
 
 
@@ -153,9 +156,6 @@ class RunningSubscription:
             self._forget_signal()
         if self._workers:
             await asyncio.wait(self._workers.values())
-        for task in self._workers.values():
-            if not task.cancelled():
-                task.exception()  # one that ends the program has been raised where it ends
         self._drained.set()
         await self._effect.dispose()
         self._on_closed(self)
@@ -165,7 +165,7 @@ class RunningSubscription:
 class _Worker:
     """One plugin's part of a subscription."""
 
-    __slots__ = ("_entry", "_random", "_reporter", "_sleep", "delivery")
+    __slots__ = ("_entry", "_is_loaded", "_random", "_reporter", "_sleep", "delivery")
 
     def __init__(
         self,
@@ -180,42 +180,63 @@ class _Worker:
         self._reporter = reporter
         self._sleep = sleep
         self._random = random
+        self._is_loaded = False
         delivery.signal.add_callback(self._halt)
         entry.on_removed[self._removed] = None
 
     async def run(self) -> None:
         """Make attempts until there is no point in another."""
         try:
-            await self._attempts()
+            while (failure := await self._attempt()) is not None:
+                await self._report(failure)
+                if failure.reset_required or not failure.retryable:
+                    return
+                await self._pause()
+        except BaseException as error:  # a task's top: nothing foreign runs here, see `Tasks.run`
+            self._reporter.report(self.delivery.plugin_id, fatal_failure(error))
+            raise
         finally:
             self._entry.on_removed.pop(self._removed, None)
 
-    async def _attempts(self) -> None:
+    async def _attempt(self) -> MemorySubscriptionError | None:
+        """Return what failed; None at an orderly end or a stop."""
         delivery = self.delivery
-        is_loaded = False
-        while True:
-            try:
-                if not is_loaded:
-                    delivery.cursor = await delivery.store.load(delivery.plugin_id)
-                    is_loaded = True
-                if delivery.signal.cancelled:
-                    return
-                if delivery.removed is not None:
-                    raise delivery.removed
-                await Attempt(delivery).run()
-                return
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:  # a task's top
-                if is_cancelled_itself():
-                    raise
-                failure = _classified(error)
+        try:
+            if not self._is_loaded:
+                delivery.cursor = await self._load()
+                self._is_loaded = True
             if delivery.signal.cancelled:
-                return
+                return None
+            if delivery.removed is not None:
+                raise delivery.removed
+            await Attempt(delivery).run()
+        except Exception as error:  # a task's top
+            if delivery.signal.cancelled:
+                return None
+            return error if isinstance(error, MemorySubscriptionError) else fatal_failure(error)
+        return None
+
+    async def _load(self) -> str | None:
+        delivery = self.delivery
+
+        def load() -> Awaitable[str | None]:
+            return delivery.store.load(delivery.plugin_id)
+
+        cursor = await delivery.tasks.run(load, delivery.store_who, "load")
+        if cursor is not None:
+            require_cursor(cursor)
+        return cursor
+
+    async def _report(self, failure: MemorySubscriptionError) -> None:
+        delivery = self.delivery
+
+        def report() -> None:
             self._reporter.report(delivery.plugin_id, failure)
-            if failure.reset_required or not failure.retryable:
-                return
-            await self._pause()
+
+        with contextlib.suppress(
+            Exception
+        ):  # stands for what ends the program, which is on its way
+            await delivery.tasks.run(report, f"on_error for {delivery.who}", "answer")
 
     async def _pause(self) -> None:
         """Wait for the next attempt; a stop or the end of the registration ends the wait."""
@@ -238,14 +259,3 @@ class _Worker:
             f"plugin {self.delivery.plugin_id!r} was unregistered", code="plugin-unregistered"
         )
         self._halt()
-
-
-def _classified(error: BaseException) -> MemorySubscriptionError:
-    return error if isinstance(error, MemorySubscriptionError) else fatal_failure(error)
-
-
-def fatal_failure(error: BaseException) -> MemorySubscriptionError:
-    """Return what is reported of whatever is no subscription error; it is not to be retried."""
-    failure = MemorySubscriptionError(error_text(error))
-    failure.__cause__ = error
-    return failure

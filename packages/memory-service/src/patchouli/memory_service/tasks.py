@@ -1,16 +1,24 @@
-"""The tasks that the service holds on behalf of plugins, so that none is without a reference.
+"""The tasks of one service, and the one place where it runs code of others.
 
-Plugin code that was cancelled may go on for as long as it likes: it is named in the log once, after
-the grace, and its late result is dropped. Nobody waits for it.
+Foreign code may do what it likes with the task that it finds itself in: cancel it, leave a
+cancellation in it for later, never end. So the tasks that keep a subscription going run none of it:
+it gets a task of its own, and they see its result or an `Exception`. A `CancelledError` in such a
+task then means one thing: somebody outside cancelled it, as a loop that is torn down does.
+
+Foreign code that was cancelled may go on for as long as it likes: it is named in the log once,
+after the grace, and its late result is dropped. Nobody waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from patchouli.memory_service.results import as_exception
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from patchouli.harness import Logger
 
@@ -18,7 +26,7 @@ R = TypeVar("R")
 
 
 class Tasks:
-    """Every task of one service, whoever waits for it."""
+    """Every task of one service, whoever waits for it, so that none is without a reference."""
 
     __slots__ = ("_held", "grace", "logger")
 
@@ -31,24 +39,61 @@ class Tasks:
         """Run `coro` as a task that is held until it ends."""
         task = asyncio.get_running_loop().create_task(coro, name=name)
         self._held.add(task)
-        task.add_done_callback(self._held.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    async def run(self, call: Callable[[], Awaitable[R] | R], who: str, doing: str) -> R:
+        """Return what foreign code answers; who takes longer than the grace is named in the log.
+
+        Raises:
+            Exception: What it raised, or what stands for that if it was no `Exception`.
+        """
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        timer = self.watch("%s takes long to %s", who, doing)
+        try:
+            name = f"patchouli {doing}: {who}"
+            await asyncio.wait({self.start(self._foreign(call, who, answer), name)})
+        finally:
+            timer.cancel()
+        if not answer.done():  # cancelled before its first step
+            raise as_exception(asyncio.CancelledError())
+        return answer.result()
 
     def cancel(self, task: asyncio.Task[Any], plugin_id: str, why: str) -> None:
         """Cancel `task`, and name its plugin if it still runs after the grace."""
         if task.done():
             return
         task.cancel(why)
-        timer = self.watch(f"a cancelled task of plugin {plugin_id} goes on: {task.get_name()}")
+        name = task.get_name()
+        timer = self.watch("a cancelled task of plugin %s goes on: %s", plugin_id, name)
         task.add_done_callback(lambda _: timer.cancel())
 
-    def watch(self, message: str) -> asyncio.TimerHandle:
+    def watch(self, message: str, *args: object) -> asyncio.TimerHandle:
         """Log `message` after the grace, unless the handle is cancelled before."""
         loop = asyncio.get_running_loop()
-        return loop.call_later(self.grace, self.logger.warning, "%s", message)
+        return loop.call_later(self.grace, self.logger.warning, message, *args)
 
+    def caught(self, error: BaseException, who: str) -> None:
+        """Write down what foreign code raised, and raise it again if it ends the program."""
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            self.logger.error("%s ends the program: %r", who, error)
+            raise error
+        self.logger.debug("%s failed", who, exc_info=error)
 
-def is_cancelled_itself() -> bool:
-    """Say whether the current task was cancelled, rather than code in it having raised so."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    async def _foreign(
+        self, call: Callable[[], Awaitable[R] | R], who: str, answer: asyncio.Future[R]
+    ) -> None:
+        try:
+            made = call()
+            answer.set_result(await made if inspect.isawaitable(made) else cast("R", made))
+        except BaseException as error:  # foreign code
+            answer.set_exception(as_exception(error))
+            answer.exception()  # who waits for it may have been cancelled
+            self.caught(error, who)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._held.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, Exception):  # anything else ends the program, and has been named
+            self.logger.error("task %s failed: %s", task.get_name(), error, exc_info=error)
