@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
-from patchouli.storage_client import ClientConfig, ConfigurationError
+from patchouli.storage_client import (
+    ClientConfig,
+    ConfigurationError,
+    StorageClient,
+    SyncStorageClient,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +81,10 @@ def test_a_document_is_spelled_in_its_own_way_and_null_is_absent() -> None:
         ("command", ["patchouli-db"]),
         ("autoStart", 1),
         ("autoStart", "true"),
+        ("endpoint", "/x/\ud800"),
+        ("command", "a\0b"),
         ("startupTimeoutMs", 0),
+        ("startupTimeoutMs", 10**400),
         ("startupTimeoutMs", True),
         ("startupTimeoutMs", 5.0),
     ],
@@ -87,3 +97,20 @@ def test_what_a_setting_cannot_be_is_refused_by_its_name(key: str, value: object
 def test_settings_are_checked_however_they_are_made() -> None:
     with pytest.raises(ConfigurationError, match="startupTimeoutMs"):
         ClientConfig(startup_timeout_ms=0)
+
+
+def test_the_home_of_the_user_has_a_short_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/somebody")
+
+    config = ClientConfig(endpoint="~/x.sock", backend_config_path="~/policy.json", command="~")
+
+    assert config.endpoint == "/somebody/x.sock"
+    assert config.backend_config_path == "/somebody/policy.json"
+    assert config.command == "/somebody"
+    assert config == dataclasses.replace(config)
+
+
+@pytest.mark.parametrize("kind", [StorageClient, SyncStorageClient])
+def test_a_client_takes_nothing_else_for_its_settings(kind: Any) -> None:
+    with pytest.raises(TypeError, match="from_json"):
+        kind({"endpoint": "/x"})

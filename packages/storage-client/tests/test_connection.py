@@ -105,7 +105,7 @@ async def test_a_call_needs_a_connection(config: ClientConfig) -> None:
     ):
         with pytest.raises(DaemonUnavailable) as caught:
             await call()
-        assert caught.value.problem == "the client is closed"
+        assert caught.value.problem.startswith("the client is closed; call `start()`")
     await client.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -149,6 +150,7 @@ async def test_a_command_that_is_not_there_cannot_be_started(folder: Path) -> No
 
     assert caught.value.command == str(folder / "no-such")
     assert isinstance(caught.value.__cause__, FileNotFoundError)
+    assert "patchouli-server" in str(caught.value)
     assert client.state == "closed"
 
 
@@ -164,7 +166,8 @@ async def test_a_daemon_that_ends_at_once_is_told_in_the_timeout(folder: Path) -
 
     assert caught.value.exit_code == 7
     assert "300 ms" in str(caught.value)
-    assert "7" in str(caught.value)
+    assert caught.value.command[:4] == (config.command, "serve", "--endpoint", config.endpoint)
+    assert f"7, and this says why: {shlex.join(caught.value.command)}" in str(caught.value)
     assert isinstance(caught.value.__cause__, DaemonUnavailable)
 
 
@@ -184,9 +187,10 @@ async def test_the_command_gets_the_four_places_and_nothing_of_ours(folder: Path
         startup_timeout_ms=400,
     )
 
-    with pytest.raises(StartupTimeoutError):
+    with pytest.raises(StartupTimeoutError) as caught:
         await StorageClient(config).start()
 
+    assert list(caught.value.command[1:]) == told.read_text(encoding="utf-8").splitlines()[:9]
     assert told.read_text(encoding="utf-8").splitlines()[:9] == [
         "serve",
         "--endpoint",

@@ -12,9 +12,8 @@ from patchouli.storage_client.answers import member
 from patchouli.storage_client.errors import ArtifactChangedError, MalformedAnswerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from patchouli.protocol import JsonObject
     from patchouli.storage_client.shapes import (
         DownloadChunkResult,
         Params,
@@ -95,7 +94,7 @@ class Download:
     """A download under way, of one version from the first answer on."""
 
     def __init__(
-        self, meta: JsonObject, artifact_id: str, version: str | None, chunk_bytes: int
+        self, meta: Mapping[str, object], artifact_id: str, version: str | None, chunk_bytes: int
     ) -> None:
         self._meta: Final = meta
         self._id: Final = artifact_id
@@ -106,7 +105,7 @@ class Download:
 
     def request(self) -> Params:
         """Return the parameters of the next chunk."""
-        data: JsonObject = {
+        data: dict[str, object] = {
             "id": self._id,
             "offset": self._offset,
             "max_bytes": self._chunk_bytes,

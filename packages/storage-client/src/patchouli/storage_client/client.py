@@ -36,7 +36,7 @@ from patchouli.protocol import (
     UPLOAD_COMMIT,
 )
 from patchouli.storage_client.artifacts import Download, Upload
-from patchouli.storage_client.configuration import ClientConfig
+from patchouli.storage_client.configuration import settings
 from patchouli.storage_client.connecting import connect_or_launch
 from patchouli.storage_client.connection import RECEIVE_LIMIT_BYTES, Connection
 from patchouli.storage_client.errors import (
@@ -44,6 +44,7 @@ from patchouli.storage_client.errors import (
     DaemonUnavailable,
     MissingCapabilityError,
     PatchouliRpcError,
+    not_ready,
 )
 from patchouli.storage_client.recipes import (
     Bases,
@@ -75,8 +76,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from patchouli.protocol import Capability, JsonObject, JsonValue
+    from patchouli.protocol import Capability, JsonObject
     from patchouli.storage_client.artifacts import Bytes
+    from patchouli.storage_client.configuration import ClientConfig
     from patchouli.storage_client.handshake import ServerInfo
     from patchouli.storage_client.shapes import (
         AcceptedResult,
@@ -87,7 +89,6 @@ if TYPE_CHECKING:
         Page,
         Params,
         ReadResult,
-        Ref,
         StatusResult,
         UnsubscribeResult,
         UploadBegunResult,
@@ -114,8 +115,12 @@ class StorageClient:
         *,
         receive_limit_bytes: int = RECEIVE_LIMIT_BYTES,
     ) -> None:
-        """Prepare a closed client; `receive_limit_bytes` bounds a line of the daemon."""
-        self.config: Final = ClientConfig() if config is None else config
+        """Prepare a closed client; `receive_limit_bytes` bounds a line of the daemon.
+
+        Raises:
+            TypeError: `config` is something else than settings.
+        """
+        self.config: Final = settings(config)
         self._receive_limit_bytes: Final = receive_limit_bytes
         self._ids: Final = itertools.count(1)
         self._tasks: Final = Tasks()
@@ -209,7 +214,7 @@ class StorageClient:
 
         `is_more_due` in the answer says whether to call again; `with_due` counts what is left.
         """
-        data: JsonObject = {} if limit is None else {"limit": limit}
+        data: dict[str, object] = {} if limit is None else {"limit": limit}
         if with_due:
             data["with_due"] = True
         return await self._call(COMPACT, {"meta": {}, "data": data})
@@ -292,8 +297,8 @@ class StorageClient:
 
     async def query(
         self,
-        meta: JsonObject,
-        instruction: Mapping[str, JsonValue],
+        meta: Mapping[str, object],
+        instruction: Mapping[str, object],
         *,
         types: Sequence[str] | None = None,
         limit: int | None = None,
@@ -303,8 +308,8 @@ class StorageClient:
 
     async def query_pages(
         self,
-        meta: JsonObject,
-        instruction: Mapping[str, JsonValue],
+        meta: Mapping[str, object],
+        instruction: Mapping[str, object],
         *,
         types: Sequence[str] | None = None,
         limit: int | None = None,
@@ -314,7 +319,7 @@ class StorageClient:
         Raises:
             MalformedAnswerError: A page has a `next_cursor` that is no string.
         """
-        following: Mapping[str, JsonValue] | None = instruction
+        following: Mapping[str, object] | None = instruction
         while following is not None:
             page = await self.query(meta, following, types=types, limit=limit)
             yield page
@@ -322,7 +327,7 @@ class StorageClient:
 
     async def retrieve_by_ids(
         self,
-        meta: JsonObject,
+        meta: Mapping[str, object],
         ids: Sequence[str],
         *,
         types: Sequence[str] | None = None,
@@ -353,7 +358,7 @@ class StorageClient:
 
     async def download_artifact(
         self,
-        meta: JsonObject,
+        meta: Mapping[str, object],
         id: str,  # noqa: A002 -- the word of the wire
         version: str | None = None,
     ) -> bytes:
@@ -367,7 +372,7 @@ class StorageClient:
 
     async def download_artifact_pieces(
         self,
-        meta: JsonObject,
+        meta: Mapping[str, object],
         id: str,  # noqa: A002 -- the word of the wire
         version: str | None = None,
     ) -> AsyncIterator[bytes]:
@@ -384,8 +389,8 @@ class StorageClient:
 
     async def run_work_unit(
         self,
-        meta: Mapping[str, JsonValue],
-        close_meta: Mapping[str, JsonValue],
+        meta: Mapping[str, object],
+        close_meta: Mapping[str, object],
         mutations: Sequence[Callable[[JsonObject], Awaitable[T]]],
     ) -> tuple[T, ...]:
         """Run mutations one after another, each with its metadata, and return their results.
@@ -403,9 +408,9 @@ class StorageClient:
 
     async def upsert(
         self,
-        meta: Mapping[str, JsonValue],
-        ref: Ref,
-        value: JsonValue,
+        meta: Mapping[str, object],
+        ref: Mapping[str, object],
+        value: object,
         *,
         base_versions_key: str = "base_versions",
         conflict_strategy_key: str = "conflict_strategy",
@@ -425,7 +430,7 @@ class StorageClient:
             return await self.create(bases.creation(ref, value))
         except PatchouliRpcError as error:
             versions = bases.after(error)
-        replacement: JsonObject = {**identity(ref), "value": value}
+        replacement = {**identity(ref), "value": value}
         while True:
             try:
                 return await self.update(bases.mutation(versions, replacement))
@@ -434,8 +439,8 @@ class StorageClient:
 
     async def remove(
         self,
-        meta: Mapping[str, JsonValue],
-        ref: Ref,
+        meta: Mapping[str, object],
+        ref: Mapping[str, object],
         *,
         base_versions_key: str = "base_versions",
         conflict_strategy_key: str = "conflict_strategy",
@@ -452,7 +457,7 @@ class StorageClient:
         )
         while True:
             try:
-                read = await self.read({"meta": dict(meta), "data": identity(ref)})
+                read = await self.read({"meta": meta, "data": identity(ref)})
             except PatchouliRpcError as error:
                 if is_not_found(error):
                     return None
@@ -499,7 +504,7 @@ class StorageClient:
         return self._connection
 
     def _unavailable(self) -> DaemonUnavailable:
-        return DaemonUnavailable(self.config.endpoint, f"the client is {self._state}")
+        return not_ready(self.config.endpoint, self._state)
 
     async def _send(self, upload: Upload, data: Bytes) -> None:
         for piece in upload.slices(data):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_COMMAND: Final = "patchouli-db"
 DEFAULT_STARTUP_TIMEOUT_MS: Final = 5000
+MAX_STARTUP_TIMEOUT_MS: Final = 2**31 - 1  # 24 days; more milliseconds are no seconds of a float
 PIPE_PREFIX: Final = "\\\\.\\pipe\\"
 
 
@@ -49,6 +50,8 @@ def _setting(key: str, default: Callable[[], Any]) -> Any:  # what `field` retur
 class ClientConfig:
     """Settings of a client; what is not given has the default of the daemon's own commands.
 
+    A leading `~` of a path is the home of the user, as it is for the daemon.
+
     Attributes:
         endpoint: Path of the socket, on Windows name of the pipe.
         command: Executable of the daemon, for a start.
@@ -76,7 +79,9 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            _require(setting.metadata["key"], setting.type, getattr(self, setting.name))
+            given = getattr(self, setting.name)
+            value = _checked(setting.metadata["key"], setting.type, given)
+            object.__setattr__(self, setting.name, value)  # it is frozen from here on
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Self:
@@ -97,12 +102,39 @@ class ClientConfig:
         return cls(**given)
 
 
-def _require(key: str, kind: object, value: object) -> None:
+def settings(given: object) -> ClientConfig:
+    """Return settings, those of the environment if none are given.
+
+    Raises:
+        TypeError: `given` is something else.
+    """
+    if given is None:
+        return ClientConfig()
+    if not isinstance(given, ClientConfig):
+        kind = type(given).__name__
+        raise TypeError(f"a ClientConfig is needed, not {kind}; ClientConfig.from_json reads one")
+    return given
+
+
+def _checked(key: str, kind: object, value: object) -> object:
     if kind == "bool":
         if type(value) is not bool:
             raise ConfigurationError(f"{key} must be true or false")
     elif kind == "int":
-        if type(value) is not int or value < 1:
-            raise ConfigurationError(f"{key} must be an integer of at least 1")
+        if type(value) is not int or not 1 <= value <= MAX_STARTUP_TIMEOUT_MS:
+            raise ConfigurationError(f"{key} must be an integer from 1 to {MAX_STARTUP_TIMEOUT_MS}")
     elif not isinstance(value, str) or not value.strip():
         raise ConfigurationError(f"{key} must be a string that is not blank")
+    else:
+        return _path(key, value)
+    return value
+
+
+def _path(key: str, value: str) -> str:
+    try:
+        is_path = b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise ConfigurationError(f"{key} is nothing that a path can be: {value!r}")
+    return os.path.expanduser(value)

@@ -68,7 +68,7 @@ async def connect_or_launch(
                     started.look()
     except TimeoutError as error:
         raise StartupTimeoutError(
-            config.endpoint, config.startup_timeout_ms, started.exit_code
+            config.endpoint, config.startup_timeout_ms, started.exit_code, started.command
         ) from failure or error
 
 
@@ -81,6 +81,11 @@ class _Started:
         self._launched: Launched = launch(config)
         self._since = self._loop.time()
         self._exit_code: int | None = None
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What was run."""
+        return self._launched.command
 
     @property
     def exit_code(self) -> int | None:

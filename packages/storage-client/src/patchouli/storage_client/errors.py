@@ -23,6 +23,7 @@ Programs decide on types, and on `code` and `reason` of a `PatchouliRpcError`; t
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -133,7 +134,19 @@ class DaemonUnavailable(StorageClientError):  # noqa: N818 -- the name is part o
         self.problem: Final = problem
 
     def __str__(self) -> str:
-        return f"no daemon at {self.endpoint}: {self.problem}"
+        return f"not connected to {self.endpoint}: {self.problem}"
+
+
+_TO_DO: Final = {
+    "closed": "call `start()` before its methods, or use it in a `with` block",
+    "connecting": "wait for `start()` to return",
+    "lost": "call `start()` to connect again",
+}
+
+
+def not_ready(endpoint: str, state: str) -> DaemonUnavailable:
+    """Return the error of a call in another state than `ready`."""
+    return DaemonUnavailable(endpoint, f"the client is {state}; {_TO_DO[state]}")
 
 
 class ConnectFailedError(StorageClientError):
@@ -149,7 +162,10 @@ class ConnectFailedError(StorageClientError):
 
 
 class DaemonStartError(StorageClientError):
-    """Raised when the command of the daemon cannot be run; a retry cannot help."""
+    """Raised when the command of the daemon cannot be run; a retry cannot help.
+
+    The daemon is a package of its own, `patchouli-server`.
+    """
 
     def __init__(self, command: str, problem: str) -> None:
         super().__init__(command, problem)
@@ -166,21 +182,31 @@ class StartupTimeoutError(StorageClientError):
     Attributes:
         timeout_ms: The time that was allowed.
         exit_code: How the daemon that this client started has ended, if it has.
+        command: What was run to start it; empty if none was started.
     """
 
-    def __init__(self, endpoint: str, timeout_ms: int, exit_code: int | None = None) -> None:
-        super().__init__(endpoint, timeout_ms, exit_code)
+    def __init__(
+        self,
+        endpoint: str,
+        timeout_ms: int,
+        exit_code: int | None = None,
+        command: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(endpoint, timeout_ms, exit_code, command)
         self.endpoint: Final = endpoint
         self.timeout_ms: Final = timeout_ms
         self.exit_code: Final = exit_code
+        self.command: Final = command
 
     def __str__(self) -> str:
         said = f"no daemon answered at {self.endpoint} within {self.timeout_ms} ms"
-        if self.exit_code is None:
+        if not self.command:
             return said
+        if self.exit_code is None:
+            return f"{said}; the one that was started still runs and may need more of them"
         return (
-            f"{said}; the one that was started has ended with {self.exit_code}, "
-            "`patchouli-db serve` says why"
+            f"{said}; the one that was started has ended with {self.exit_code}, and this says why: "
+            f"{shlex.join(self.command)}"
         )
 
 

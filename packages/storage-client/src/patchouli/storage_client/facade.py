@@ -28,6 +28,7 @@ from patchouli.storage_client.errors import (
     CalledFromHandlerError,
     ClientClosedError,
     DaemonUnavailable,
+    not_ready,
 )
 from patchouli.storage_client.recipes import next_instruction, work_unit_metas
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from patchouli.protocol import JsonObject, JsonValue
+    from patchouli.protocol import JsonObject
     from patchouli.storage_client.artifacts import Bytes
     from patchouli.storage_client.client import State
     from patchouli.storage_client.configuration import ClientConfig
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
         Page,
         Params,
         ReadResult,
-        Ref,
         StatusResult,
         UnsubscribeResult,
         UploadBegunResult,
@@ -250,8 +250,8 @@ class SyncStorageClient:
 
     def query(
         self,
-        meta: JsonObject,
-        instruction: Mapping[str, JsonValue],
+        meta: Mapping[str, object],
+        instruction: Mapping[str, object],
         *,
         types: Sequence[str] | None = None,
         limit: int | None = None,
@@ -261,14 +261,14 @@ class SyncStorageClient:
 
     def query_pages(
         self,
-        meta: JsonObject,
-        instruction: Mapping[str, JsonValue],
+        meta: Mapping[str, object],
+        instruction: Mapping[str, object],
         *,
         types: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Iterator[Page]:
         """Yield page after page."""
-        following: Mapping[str, JsonValue] | None = instruction
+        following: Mapping[str, object] | None = instruction
         while following is not None:
             page = self.query(meta, following, types=types, limit=limit)
             yield page
@@ -276,7 +276,7 @@ class SyncStorageClient:
 
     def retrieve_by_ids(
         self,
-        meta: JsonObject,
+        meta: Mapping[str, object],
         ids: Sequence[str],
         *,
         types: Sequence[str] | None = None,
@@ -299,7 +299,7 @@ class SyncStorageClient:
 
     def download_artifact(
         self,
-        meta: JsonObject,
+        meta: Mapping[str, object],
         id: str,  # noqa: A002 -- the word of the wire
         version: str | None = None,
     ) -> bytes:
@@ -308,7 +308,7 @@ class SyncStorageClient:
 
     def download_artifact_pieces(
         self,
-        meta: JsonObject,
+        meta: Mapping[str, object],
         id: str,  # noqa: A002 -- the word of the wire
         version: str | None = None,
     ) -> Iterator[bytes]:
@@ -319,8 +319,8 @@ class SyncStorageClient:
 
     def run_work_unit(
         self,
-        meta: Mapping[str, JsonValue],
-        close_meta: Mapping[str, JsonValue],
+        meta: Mapping[str, object],
+        close_meta: Mapping[str, object],
         mutations: Sequence[Callable[[JsonObject], T]],
     ) -> tuple[T, ...]:
         """Run mutations one after another, each with its metadata, and return their results."""
@@ -329,9 +329,9 @@ class SyncStorageClient:
 
     def upsert(
         self,
-        meta: Mapping[str, JsonValue],
-        ref: Ref,
-        value: JsonValue,
+        meta: Mapping[str, object],
+        ref: Mapping[str, object],
+        value: object,
         *,
         base_versions_key: str = "base_versions",
         conflict_strategy_key: str = "conflict_strategy",
@@ -349,8 +349,8 @@ class SyncStorageClient:
 
     def remove(
         self,
-        meta: Mapping[str, JsonValue],
-        ref: Ref,
+        meta: Mapping[str, object],
+        ref: Mapping[str, object],
         *,
         base_versions_key: str = "base_versions",
         conflict_strategy_key: str = "conflict_strategy",
@@ -398,7 +398,7 @@ class SyncStorageClient:
         self.require_usable()
         worker = self._worker
         if worker is None or worker.is_ending:
-            raise DaemonUnavailable(self.config.endpoint, "the client is closed")
+            raise not_ready(self.config.endpoint, "closed")
         return worker.run(work)
 
     def _send_chunks(self, upload: Upload, *, is_last: bool = False) -> None:

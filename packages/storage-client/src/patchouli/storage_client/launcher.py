@@ -36,7 +36,8 @@ _started: Final[list[_Detached]] = []
 class Launched:
     """A daemon that was started here."""
 
-    def __init__(self, process: _Detached) -> None:
+    def __init__(self, command: tuple[str, ...], process: _Detached) -> None:
+        self.command: Final = command
         self._process: Final = process
 
     @property
@@ -52,20 +53,21 @@ def launch(config: ClientConfig) -> Launched:
         DaemonStartError: The command cannot be run.
     """
     _started[:] = [process for process in _started if process.poll() is None]
+    command = (
+        _executable(config.command),
+        "serve",
+        "--endpoint",
+        config.endpoint,
+        "--artifacts",
+        config.artifact_root_path,
+        "--providers",
+        config.provider_config_path,
+        "--config",
+        config.backend_config_path,
+    )
     try:
         process = _Detached(
-            [
-                _executable(config.command),
-                "serve",
-                "--endpoint",
-                config.endpoint,
-                "--artifacts",
-                config.artifact_root_path,
-                "--providers",
-                config.provider_config_path,
-                "--config",
-                config.backend_config_path,
-            ],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -73,10 +75,12 @@ def launch(config: ClientConfig) -> Launched:
             creationflags=getattr(subprocess, "DETACHED_PROCESS", 0),
         )
     except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or str(error)
-        raise DaemonStartError(config.command, problem.lower()) from error
+        problem = (getattr(error, "strerror", None) or str(error)).lower()
+        if isinstance(error, FileNotFoundError):
+            problem += "; install patchouli-server, name the `command`, or run a daemon yourself"
+        raise DaemonStartError(config.command, problem) from error
     _started.append(process)
-    return Launched(process)
+    return Launched(command, process)
 
 
 def _executable(command: str) -> str:

@@ -15,8 +15,8 @@ from patchouli.storage_client.wire import json_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from patchouli.protocol import JsonObject, JsonValue
-    from patchouli.storage_client.shapes import Page, Params, ReadResult, Ref
+    from patchouli.protocol import JsonObject
+    from patchouli.storage_client.shapes import Page, Params, ReadResult
 
 MAX_UPDATES: Final = 5  # of one upsert or removal; every further one has lost a race
 
@@ -33,8 +33,8 @@ def require_object(what: str, value: object, *names: str) -> None:
 
 
 def query_params(
-    meta: JsonObject,
-    instruction: Mapping[str, JsonValue],
+    meta: Mapping[str, object],
+    instruction: Mapping[str, object],
     types: Sequence[str] | None,
     limit: int | None,
 ) -> Params:
@@ -44,7 +44,7 @@ def query_params(
         TypeError: The instruction is no object.
     """
     require_object("an instruction", instruction)
-    data: JsonObject = {"query": json_text(instruction, "/data/query")}
+    data: dict[str, object] = {"query": json_text(instruction, "/data/query")}
     if types is not None:
         data["types"] = list(types)
     if limit is not None:
@@ -52,9 +52,7 @@ def query_params(
     return {"meta": meta, "data": data}
 
 
-def next_instruction(
-    instruction: Mapping[str, JsonValue], page: Page
-) -> dict[str, JsonValue] | None:
+def next_instruction(instruction: Mapping[str, object], page: Page) -> dict[str, object] | None:
     """Return the instruction of the next page, or None after the last one.
 
     Raises:
@@ -66,7 +64,7 @@ def next_instruction(
 
 
 def work_unit_metas(
-    meta: Mapping[str, JsonValue], close_meta: Mapping[str, JsonValue], count: int
+    meta: Mapping[str, object], close_meta: Mapping[str, object], count: int
 ) -> Iterator[JsonObject]:
     """Return the metadata of each mutation of a work unit, a copy each; the last one closes it.
 
@@ -85,12 +83,12 @@ def work_unit_metas(
 
 
 def _metas(
-    meta: Mapping[str, JsonValue], close_meta: Mapping[str, JsonValue], count: int
+    meta: Mapping[str, object], close_meta: Mapping[str, object], count: int
 ) -> Iterator[JsonObject]:
     for number in range(1, count + 1):
-        fresh = copy.deepcopy(dict(meta))
+        fresh = cast("JsonObject", copy.deepcopy(dict(meta)))
         if number == count:
-            fresh.update(copy.deepcopy(dict(close_meta)))
+            fresh.update(cast("JsonObject", copy.deepcopy(dict(close_meta))))
         yield fresh
 
 
@@ -102,19 +100,19 @@ class Bases:
     """
 
     def __init__(
-        self, meta: Mapping[str, JsonValue], *, base_versions_key: str, conflict_strategy_key: str
+        self, meta: Mapping[str, object], *, base_versions_key: str, conflict_strategy_key: str
     ) -> None:
-        self._meta: Final[JsonObject] = {**meta, conflict_strategy_key: "reject"}
+        self._meta: Final = {**meta, conflict_strategy_key: "reject"}
         self._key: Final = base_versions_key
         self._updates = 0
 
-    def creation(self, ref: Ref, value: JsonValue) -> Params:
+    def creation(self, ref: Mapping[str, object], value: object) -> Params:
         """Return the parameters of the create."""
         require_object("a ref", ref, "type", "id")
-        data: JsonObject = {"type": ref["type"], "id": ref["id"], "value": value}
+        data = {"type": ref["type"], "id": ref["id"], "value": value}
         return {"meta": self._meta, "data": data}
 
-    def mutation(self, versions: Sequence[str], data: JsonObject) -> Params:
+    def mutation(self, versions: Sequence[str], data: Mapping[str, object]) -> Params:
         """Return the parameters of an update or delete that starts from all of `versions`."""
         return {"meta": {**self._meta, self._key: list(versions)}, "data": data}
 
@@ -132,7 +130,7 @@ class Bases:
         return versions
 
 
-def identity(ref: Ref) -> JsonObject:
+def identity(ref: Mapping[str, object]) -> dict[str, object]:
     """Return the data that name an entity.
 
     Raises:

@@ -1,18 +1,24 @@
-"""The JSON objects that go to the daemon and come back, as types; nothing is checked or changed."""
+"""The JSON objects that go to the daemon and come back, as types; nothing is changed.
+
+What goes is only read, so any mapping will do; whether it is JSON is seen when it is sent. What
+comes back is typed as far as the protocol says, which is not what the value of an entity is.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NotRequired, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
-    from patchouli.protocol import JsonObject, JsonValue
+    from collections.abc import Mapping
+
+    from patchouli.protocol import JsonObject
 
 
 class Params(TypedDict):
     """What a method takes: metadata, which the policy of the daemon reads, and data."""
 
-    meta: JsonObject
-    data: JsonObject
+    meta: Mapping[str, object]
+    data: Mapping[str, object]
 
 
 class Ref(TypedDict):
@@ -28,7 +34,7 @@ class ActiveVersion(TypedDict):
     state: Literal["active"]
     ref: Ref
     version: str
-    value: JsonValue
+    value: Any  # JSON; its shape is that of the entity's type
 
 
 class DeletedVersion(TypedDict):
