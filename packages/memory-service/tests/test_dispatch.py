@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from memory_doubles import META, Plain, Stuck, asked, settled, until
 from patchouli.harness import CancelSource, Kernel, NotJson
-from patchouli.memory_service import MemoryRequest, MemoryService, Outcome, memory_service
+from patchouli.memory_service import CallMeta, MemoryRequest, MemoryService, Outcome, memory_service
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -530,3 +531,24 @@ async def test_an_envelope_that_is_no_json_is_refused_with_the_place(
         await memory.update(asked(meta=meta))
 
     assert refused.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (None, "must be a MemoryRequest, not None"),
+        ({"meta": {}, "data": 1}, "must be a MemoryRequest, not {'meta'"),
+        (MemoryRequest(meta=None, data=1), "meta must be a CallMeta"),  # type: ignore[arg-type] # refused
+        (asked(meta=CallMeta(source="chat", scope="atlas")), "meta.source must be a Source"),  # type: ignore[arg-type] # refused
+    ],
+)
+async def test_what_is_no_request_is_refused_by_naming_what_is_expected(
+    memory: MemoryService, request_: Any, text: str
+) -> None:
+    memory.register(Plain("oak"))
+
+    for call in (memory.update, memory.retrieve):
+        with pytest.raises(TypeError, match=re.escape(text)):
+            await call(request_)
+    with pytest.raises(TypeError, match="must be a RouteCall, not None"):
+        memory.matching(None)  # type: ignore[arg-type] # what is refused

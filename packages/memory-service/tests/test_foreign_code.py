@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from memory_doubles import META, Plain, asked, settled, until
+from patchouli.harness import NotJson
 from patchouli.memory_service import (
     Change,
     ChangeEvent,
@@ -253,6 +254,50 @@ async def test_an_error_callback_may_raise_anything(
     await settled(subscription.unsubscribe())
 
 
+async def never_run(_: object) -> None:
+    raise AssertionError("nobody would await it")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"request": None}, "must be a SubscribeRequest"),
+        ({"request": asked()}, "must be a SubscribeRequest"),
+        ({"handler": None}, "handler must be callable, not None"),
+        ({"on_error": "print"}, "on_error must be callable"),
+        ({"on_error": never_run}, "on_error must be a plain function"),
+    ],
+)
+async def test_a_subscription_that_could_only_fail_is_refused(
+    memory: MemoryService, arguments: dict[str, Any], text: str
+) -> None:
+    scene = Scene("", None)
+    memory.register(scene)
+    wanted = {"request": SubscribeRequest(meta=META), "handler": scene.handle, **arguments}
+
+    with pytest.raises(TypeError, match=text):
+        await memory.subscribe(**wanted, cursors=scene)
+
+    assert scene.attempts == []
+
+
+async def test_an_error_callback_that_leaves_something_to_await_is_named(
+    memory: MemoryService, logged: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene("subscribe", raises_a_cancellation)
+    memory.register(scene)
+    subscription = await memory.subscribe(
+        SubscribeRequest(meta=META),
+        scene.handle,
+        cursors=scene,
+        on_error=lambda _: never_run(_),  # type: ignore[arg-type, return-value] # what is refused
+    )
+
+    await until(lambda: "on_error must answer at once" in logged.text)
+
+    await settled(subscription.unsubscribe())
+
+
 async def test_a_failure_that_cannot_be_printed_is_reported(memory: MemoryService) -> None:
     class UnspeakableError(Exception):
         def __str__(self) -> str:
@@ -330,6 +375,21 @@ async def test_what_fails_is_logged_for_who_has_to_find_the_mistake(
     assert "the filter of plugin elm failed" in shown
     assert "in chop" in logged.text
     assert "in unsure" in logged.text
+
+
+@pytest.mark.parametrize("loaded", [5, b"c1", "\ud800", {"cursor": "c1"}])
+async def test_a_store_that_loads_no_text_fails_before_the_plugin_is_opened(
+    memory: MemoryService, loaded: Any
+) -> None:
+    scene = Scene("", None)
+    scene.saved["scene"] = loaded
+    subscription = await scene.follow(memory)
+
+    await until(lambda: bool(scene.failures))
+
+    assert isinstance(scene.failures[0].error.__cause__, NotJson)
+    assert scene.attempts == []
+    await settled(subscription.unsubscribe())
 
 
 @pytest.mark.parametrize("place", ["load", "save b", "save c1"])

@@ -140,6 +140,79 @@ async def test_a_plugin_without_a_method_is_refused(memory: MemoryService, missi
     assert refused.value.reason == "not-a-plugin"
 
 
+class Bare:
+    """A plugin by its looks, for tests that break one thing of it."""
+
+    id = "bare"
+
+    async def update(self, request: Any, ctx: Any) -> Any:
+        return None
+
+    async def retrieve(self, request: Any, ctx: Any) -> Any:
+        return None
+
+
+async def test_a_class_in_place_of_an_object_is_refused(memory: MemoryService) -> None:
+    with pytest.raises(RegistrationError, match="class") as refused:
+        memory.register(Bare)  # type: ignore[arg-type] # what is refused
+
+    assert refused.value.reason == "not-a-plugin"
+    memory.register(Bare())
+
+
+@pytest.mark.parametrize(
+    ("method", "function"),
+    [
+        ("update", lambda _: None),
+        ("retrieve", lambda _, *, ctx: ctx),
+        ("subscribe", lambda _, __: None),
+    ],
+)
+async def test_a_method_that_cannot_take_its_arguments_is_refused(
+    memory: MemoryService, method: str, function: Any
+) -> None:
+    plugin = Bare()
+    setattr(plugin, method, function)
+
+    with pytest.raises(RegistrationError, match=method) as refused:
+        memory.register(plugin)
+
+    assert refused.value.reason == "not-a-plugin"
+    assert memory.matching(RETRIEVE) == ()
+
+
+@pytest.mark.parametrize("function", [lambda *_: None, lambda a, b, c=1: a, max, Plain("x").update])
+async def test_a_method_that_may_take_its_arguments_is_taken(
+    memory: MemoryService, function: Any
+) -> None:
+    plugin = Bare()
+    setattr(plugin, "update", function)  # noqa: B010 - of another type
+
+    memory.register(plugin)
+
+    assert memory.matching(RETRIEVE) == ("bare",)
+
+
+async def test_what_is_found_on_a_plugin_is_read_once(memory: MemoryService) -> None:
+    class Changing(Bare):
+        def __init__(self) -> None:
+            self.read: list[str] = []
+
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("id", "filter", "subscribe"):
+                self.read.append(name)
+                return {"id": "first"}.get(name) if self.read.count(name) == 1 else ""
+            return super().__getattribute__(name)
+
+    plugin = Changing()
+
+    registration = memory.register(plugin)
+
+    assert registration.plugin_id == "first"
+    assert memory.matching(RETRIEVE) == ("first",)
+    assert sorted(plugin.read) == ["filter", "id", "subscribe"]
+
+
 async def test_a_filter_that_cannot_be_called_is_refused(memory: MemoryService) -> None:
     with pytest.raises(RegistrationError):
         memory.register(Plain("oak"), filter="yes")  # type: ignore[arg-type] # what is refused

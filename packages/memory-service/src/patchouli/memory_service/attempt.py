@@ -36,7 +36,7 @@ from patchouli.memory_service.results import as_exception
 if TYPE_CHECKING:
     from patchouli.harness import CancelSignal
     from patchouli.memory_service.consumer import ChangeHandler, CursorStore
-    from patchouli.memory_service.plugin import PluginSubscription, ReactivePlugin
+    from patchouli.memory_service.plugin import PluginSubscription, Subscribe
     from patchouli.memory_service.tasks import Tasks
 
 TURN: Final = 64  # changes in a row before others on the loop get a turn
@@ -56,7 +56,7 @@ class Delivery:
     """
 
     plugin_id: str
-    plugin: ReactivePlugin
+    subscribe: Subscribe
     meta: CallMeta
     handler: ChangeHandler
     store: CursorStore
@@ -197,9 +197,7 @@ class Attempt:
         delivery = self._delivery
         request = PluginSubscribeRequest(meta=delivery.meta, after_cursor=delivery.cursor)
         try:
-            opened = delivery.plugin.subscribe(
-                request, self._emit, CallContext(signal=delivery.signal)
-            )
+            opened = delivery.subscribe(request, self._emit, CallContext(signal=delivery.signal))
             handle: Any = await opened if inspect.isawaitable(opened) else opened  # Any: unchecked
             if self._is_abandoned:
                 await handle.unsubscribe()

@@ -62,6 +62,7 @@ class Subscription(Protocol):
         """End it, once; every call returns when all is cleaned up.
 
         Called by a handler of this subscription it returns at once; `wait_closed` tells the end.
+        Two handlers that end each other's subscription wait for each other, as any two tasks would.
         """
         ...
 
@@ -91,8 +92,8 @@ class MemoryService(Protocol):
         """Add a plugin until the calling scope stops or the handle is disposed of.
 
         Raises:
-            RegistrationError: The id is blank or taken, a filter is asynchronous, or a method is
-                missing. Nothing has changed.
+            RegistrationError: The id is blank or taken, a filter is asynchronous, a method is
+                missing or cannot take its arguments, or it is a class. Nothing has changed.
             ScopeClosed: The calling scope stops or has stopped.
         """
         ...
@@ -103,6 +104,7 @@ class MemoryService(Protocol):
         """Return what every routed plugin answered, in registration order, when all have ended.
 
         Raises:
+            TypeError: It is no request, or its envelope is none; as with `NotJson`.
             NotJson: The request is no lossless JSON; no filter and no plugin has run.
             Exception: The reason of `signal`. Updates under way are not cut.
         """
@@ -114,6 +116,7 @@ class MemoryService(Protocol):
         """Return what every routed plugin answered within its deadline, in registration order.
 
         Raises:
+            TypeError: It is no request, or its envelope is none; as with `NotJson`.
             NotJson: The request is no lossless JSON; no filter and no plugin has run.
             Exception: The reason of `signal`.
         """
@@ -132,8 +135,12 @@ class MemoryService(Protocol):
 
         Every change is delivered at least once and in its plugin's order, from the saved cursor on;
         it is saved when the handler has ended. Returns before any plugin has been opened.
+        `on_error` is called for every failure, retryable ones too, and has to answer at once; what
+        it raises is logged.
 
         Raises:
+            TypeError: It is no request, or its envelope is none; the handler cannot be called;
+                `on_error` cannot be called or is a coroutine function.
             NotJson: The envelope is no lossless JSON.
             ScopeClosed: The calling scope stops or has stopped.
             Exception: The reason of `signal`.

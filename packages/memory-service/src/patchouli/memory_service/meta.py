@@ -105,8 +105,10 @@ def require_request(request: MemoryRequest) -> None:
     """Return when envelope and data are lossless JSON.
 
     Raises:
+        TypeError: It is no `MemoryRequest`, or something else stands in its envelope's place.
         NotJson: Some member is not; the error names it (`/data/…`, `/meta/…`).
     """
+    require_kind(request, MemoryRequest)
     require_meta(request.meta)
     if not request.checked:
         require_json(request.data, path="/data")
@@ -116,8 +118,11 @@ def require_meta(meta: CallMeta) -> None:
     """Return when the envelope is made of texts, and of attributes that are lossless JSON.
 
     Raises:
+        TypeError: It is no `CallMeta`, or its source no `Source`.
         NotJson: Some member is not; the error names it.
     """
+    require_kind(meta, CallMeta, "meta")
+    require_kind(meta.source, Source, "meta.source")
     _require_text(meta.source.type, "/meta/source/type")
     _require_text(meta.source.id, "/meta/source/id")
     _require_text(meta.scope, "/meta/scope")
@@ -131,6 +136,26 @@ def require_meta(meta: CallMeta) -> None:
     if type(attributes) is not dict:
         raise NotJson(path="/meta/attributes", problem=f"a value of type {_kind(attributes)}")
     require_json(cast("object", attributes), path="/meta/attributes")
+
+
+def require_kind(value: object, kind: type, what: str = "request") -> None:
+    """Return when `value` is of the class that is asked for; callers may not be typed.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{what} must be a {kind.__name__}, not {value!r:.80}")
+
+
+def require_callable(value: object, what: str) -> None:
+    """Return when `value` can be called.
+
+    Raises:
+        TypeError: It cannot.
+    """
+    if not callable(value):
+        raise TypeError(f"{what} must be callable, not {value!r:.80}")
 
 
 def _require_text(value: object, path: str) -> None:

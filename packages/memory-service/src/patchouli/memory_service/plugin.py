@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from patchouli.memory_service.changes import Boundary, Change
-from patchouli.memory_service.meta import RouteCall
+from patchouli.memory_service.meta import CallContext, PluginSubscribeRequest, RouteCall
 
 if TYPE_CHECKING:
     from patchouli.harness import Json
-    from patchouli.memory_service.meta import CallContext, MemoryRequest, PluginSubscribeRequest
+    from patchouli.memory_service.meta import MemoryRequest
 
 RouteFilter: TypeAlias = Callable[[RouteCall], bool]
 Emit: TypeAlias = Callable[[Change | Boundary], "Future[None]"]
@@ -71,3 +71,9 @@ class ReactivePlugin(MemoryPlugin, Protocol):
         later keeps the plugin from running ahead of its consumer; it may as well be ignored.
         """
         ...
+
+
+# What `ReactivePlugin.subscribe` is once it was found on a plugin.
+Subscribe: TypeAlias = Callable[
+    [PluginSubscribeRequest, Emit, CallContext], Awaitable[PluginSubscription] | PluginSubscription
+]

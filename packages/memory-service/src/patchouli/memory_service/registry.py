@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 from patchouli.harness import require_json, trim
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from patchouli.memory_service.configuration import MemoryServiceConfig
     from patchouli.memory_service.meta import RouteCall
-    from patchouli.memory_service.plugin import MemoryPlugin, ReactivePlugin, RouteFilter
+    from patchouli.memory_service.plugin import MemoryPlugin, RouteFilter, Subscribe
 
 
 class Entry:
@@ -22,7 +23,7 @@ class Entry:
     Attributes:
         plugin_id: Its id, as it gave it.
         plugin: The plugin.
-        reactive: The plugin again if it can be subscribed to, else None.
+        subscribe: Its method if it is reactive, else None.
         retrieve_timeout_ms: The deadline of its retrievals.
         on_removed: Called when the registration goes, in the order in which they were added.
     """
@@ -33,19 +34,22 @@ class Entry:
         "on_removed",
         "plugin",
         "plugin_id",
-        "reactive",
         "retrieve_timeout_ms",
+        "subscribe",
     )
 
     def __init__(
-        self, plugin: MemoryPlugin, filters: tuple[RouteFilter, ...], config: MemoryServiceConfig
+        self,
+        plugin_id: str,
+        plugin: MemoryPlugin,
+        subscribe: Subscribe | None,
+        filters: tuple[RouteFilter, ...],
+        config: MemoryServiceConfig,
     ) -> None:
-        self.plugin_id = plugin.id
+        self.plugin_id = plugin_id
         self.plugin = plugin
-        self.reactive = (
-            cast("ReactivePlugin", plugin) if callable(getattr(plugin, "subscribe", None)) else None
-        )
-        written = config.routing.get(plugin.id)
+        self.subscribe = subscribe
+        written = config.routing.get(plugin_id)
         self._policy = None if written is None else policy_of(written)
         self._filters = filters
         own = None if written is None else written.retrieve_timeout_ms
@@ -87,12 +91,24 @@ class Registry:
             raise RegistrationError("blank-id", plugin_id, f"its id is {error}") from None
         if plugin_id in self._by_id:
             raise RegistrationError("duplicate-id", plugin_id, "the id is registered")
+        if isinstance(plugin, type):
+            raise RegistrationError("not-a-plugin", plugin_id, "it is a class: register an object")
         for method in ("update", "retrieve"):
-            if not callable(getattr(plugin, method, None)):
+            found: Any = getattr(plugin, method, None)  # Any: as above
+            if not callable(found):
                 raise RegistrationError("not-a-plugin", plugin_id, f"it has no method {method}")
+            if not _takes(found, "request", "ctx"):
+                problem = f"its {method} cannot be called with (request, ctx)"
+                raise RegistrationError("not-a-plugin", plugin_id, problem)
+        subscribe: Any = getattr(plugin, "subscribe", None)  # Any: as above
+        if not callable(subscribe):
+            subscribe = None
+        elif not _takes(subscribe, "request", "emit", "ctx"):
+            problem = "its subscribe cannot be called with (request, emit, ctx)"
+            raise RegistrationError("not-a-plugin", plugin_id, problem)
         filters: list[RouteFilter] = []
-        found: tuple[Any, ...] = (getattr(plugin, "filter", None), filter)  # Any: as above
-        for one in found:
+        given: tuple[Any, ...] = (getattr(plugin, "filter", None), filter)  # Any: as above
+        for one in given:
             if one is None:
                 continue
             if not callable(one):
@@ -100,7 +116,9 @@ class Registry:
             if is_async(one):
                 raise RegistrationError("async-filter", plugin_id, "a filter must answer at once")
             filters.append(cast("RouteFilter", one))
-        return Entry(plugin, tuple(filters), self._config)
+        return Entry(
+            plugin_id, plugin, cast("Subscribe | None", subscribe), tuple(filters), self._config
+        )
 
     def add(self, entry: Entry) -> None:
         """Have `entry` get the calls that begin from now on."""
@@ -118,3 +136,16 @@ class Registry:
             del entry.on_removed[callback]
             callback()
         return True
+
+
+def _takes(function: Callable[..., object], *arguments: str) -> bool:
+    """Say whether a call with as many arguments as that gets as far as the function."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # one that does not say what it takes
+        return True
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True

@@ -74,22 +74,31 @@ def admits(policy: Policy | None, filters: tuple[RouteFilter, ...], call: RouteC
     return all(_answer(one, call) for one in filters)
 
 
-def is_async(filter: object) -> bool:  # noqa: A002 - the specification's word
-    """Say whether calling `filter` makes a coroutine or an asynchronous generator."""
-    called: Any = getattr(filter, "__call__", None)  # noqa: B004 - the method of a callable object
+def is_async(function: object) -> bool:
+    """Say whether calling `function` makes a coroutine or an asynchronous generator."""
+    called: Any = getattr(function, "__call__", None)  # noqa: B004 - the method of a callable object
     return any(
         inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
-        for one in (filter, called)
+        for one in (function, called)
     )
 
 
-def _answer(filter: Callable[[RouteCall], object], call: RouteCall) -> bool:  # noqa: A002 - see above
-    answer = filter(call)
-    if answer is True or answer is False:
-        return answer
+def require_answer(answer: object, who: str) -> None:
+    """Return unless `answer` is still to be awaited, and was to be there at once.
+
+    Raises:
+        TypeError: It is.
+    """
     if inspect.isawaitable(answer) or inspect.isasyncgen(answer):
         close = getattr(cast("object", answer), "close", None)
         if callable(close):  # a coroutine that is dropped without it complains later
             close()
-        raise TypeError("a filter must answer at once and returned an awaitable")
+        raise TypeError(f"{who} must answer at once and returned an awaitable")
+
+
+def _answer(filter: Callable[[RouteCall], object], call: RouteCall) -> bool:  # noqa: A002 - the specification's word
+    answer = filter(call)
+    if answer is True or answer is False:
+        return answer
+    require_answer(answer, "a filter")
     return bool(answer)

@@ -18,13 +18,17 @@ from patchouli.harness import (
 )
 from patchouli.memory_service.configuration import MemoryServiceConfig
 from patchouli.memory_service.dispatch import Dispatch
-from patchouli.memory_service.meta import RouteCall, require_meta
+from patchouli.memory_service.meta import (
+    RouteCall,
+    SubscribeRequest,
+    require_callable,
+    require_kind,
+    require_meta,
+)
 from patchouli.memory_service.registry import Entry, Registry
 from patchouli.memory_service.results import fatal_failure
-from patchouli.memory_service.subscriptions import (
-    Reporter,
-    RunningSubscription,
-)
+from patchouli.memory_service.routing import is_async
+from patchouli.memory_service.subscriptions import Reporter, RunningSubscription
 from patchouli.memory_service.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
         Subscription,
         SubscriptionFailure,
     )
-    from patchouli.memory_service.meta import MemoryRequest, SubscribeRequest
+    from patchouli.memory_service.meta import MemoryRequest
     from patchouli.memory_service.plugin import MemoryPlugin, RouteFilter
     from patchouli.memory_service.results import Outcome
 
@@ -163,7 +167,13 @@ class _Facade:
         if signal is not None:
             signal.raise_if_cancelled()
         core.require_open()
+        require_kind(request, SubscribeRequest)
         require_meta(request.meta)
+        require_callable(handler, "handler")
+        if on_error is not None:
+            require_callable(on_error, "on_error")
+            if is_async(on_error):
+                raise TypeError("on_error must be a plain function: nobody awaits it")
         entries, refused = self._reactive(RouteCall(operation="subscribe", meta=request.meta))
         subscription = RunningSubscription(entries, core.tasks, core.subscriptions.discard)
         subscription.attach(self._ctx)
@@ -185,10 +195,11 @@ class _Facade:
         return subscription
 
     def matching(self, call: RouteCall) -> tuple[str, ...]:
+        require_kind(call, RouteCall, "call")
         return tuple(
             entry.plugin_id
             for entry in self._core.registry.entries
-            if (call.operation != "subscribe" or entry.reactive is not None)
+            if (call.operation != "subscribe" or entry.subscribe is not None)
             and self._admits(entry, call)
         )
 
@@ -203,7 +214,7 @@ class _Facade:
         admitted: list[Entry] = []
         refused: list[tuple[Entry, BaseException]] = []
         for entry in self._core.registry.entries:
-            if entry.reactive is None:
+            if entry.subscribe is None:
                 continue
             try:
                 if entry.admits(call):

@@ -22,6 +22,7 @@ from patchouli.memory_service.changes import require_cursor
 from patchouli.memory_service.consumer import SubscriptionFailure
 from patchouli.memory_service.errors import MemorySubscriptionError
 from patchouli.memory_service.results import error_text, fatal_failure
+from patchouli.memory_service.routing import require_answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -51,7 +52,8 @@ class Reporter:
             logger.warning("subscription to plugin %s failed: %s", plugin_id, error_text(error))
             return
         try:
-            self._on_error(SubscriptionFailure(plugin_id=plugin_id, error=error))
+            answer: object = self._on_error(SubscriptionFailure(plugin_id=plugin_id, error=error))
+            require_answer(answer, "on_error")
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as raised:  # the consumer's own code
@@ -111,9 +113,11 @@ class RunningSubscription:
     ) -> None:
         """Start the workers, and end with `signal`."""
         for entry in entries:
+            if (subscribe := entry.subscribe) is None:
+                continue  # they are all reactive
             delivery = Delivery(
                 plugin_id=entry.plugin_id,
-                plugin=entry.reactive,  # type: ignore[arg-type]
+                subscribe=subscribe,
                 meta=meta,
                 handler=handler,
                 store=store,
