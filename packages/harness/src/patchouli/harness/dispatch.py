@@ -58,26 +58,26 @@ class Dispatcher:
     __slots__ = ("_lists",)
 
     def __init__(self) -> None:
-        # Tuples are replaced, never changed: a dispatch keeps the one that it began with.
-        self._lists: dict[str, tuple[Registered, ...]] = {}
+        self._lists: dict[str, dict[Registered, None]] = {}  # outermost first
 
     def add(self, registered: Registered, *, prepend: bool) -> None:
         """Have a listener called by every dispatch that begins from now on."""
-        present = self._lists.get(registered.event, ())
-        both = (registered, *present) if prepend else (*present, registered)
-        self._lists[registered.event] = both
+        present = self._lists.setdefault(registered.event, {})
+        if prepend:
+            self._lists[registered.event] = {registered: None, **present}
+        else:
+            present[registered] = None
 
     def remove(self, registered: Registered) -> None:
         """Have no dispatch that begins from now on call a listener."""
-        rest = tuple(one for one in self._lists[registered.event] if one is not registered)
-        if rest:
-            self._lists[registered.event] = rest
-        else:
+        rest = self._lists[registered.event]
+        del rest[registered]
+        if not rest:
             del self._lists[registered.event]
 
     def listeners(self, event: str) -> tuple[Registered, ...]:
         """Return the listeners of `event` as they are now, outermost first."""
-        return self._lists.get(event, ())
+        return tuple(self._lists.get(event, ()))
 
     def notify(self, event: str, *args: object) -> None:
         """Call all; contain what they raise, but for what ends the process."""

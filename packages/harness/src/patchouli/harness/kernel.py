@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from patchouli.harness.plugin import Context, Logger, PluginSpec, ScopeState
 from patchouli.harness.scopes import Core, Scope
@@ -75,8 +75,8 @@ class Kernel:
 
     async def settle(self) -> None:
         """Return when no scope is in a transition."""
-        while moving := {scope.transition for scope in self._core.scopes} - {None}:
-            await asyncio.wait(cast("set[asyncio.Task[None]]", moving))
+        while self._core.transitions:
+            await asyncio.wait(self._core.transitions)
 
     def pending(self) -> Sequence[PendingPlugin]:
         """Return the plugins that wait for services, in the order in which they were installed."""

@@ -81,6 +81,7 @@ class Core:
     services: Services = field(default_factory=Services)
     dispatcher: Dispatcher = field(default_factory=Dispatcher)
     scopes: dict[Scope, None] = field(default_factory=dict["Scope", None])  # as installed
+    transitions: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
 
 class Scope(PluginScope):
@@ -141,6 +142,10 @@ class Scope(PluginScope):
         current = asyncio.current_task()
         if any(current in scope.run.all_tasks() for scope in self._subtree() if scope.run):
             raise RuntimeError(f"{self.name} is closed by a task or handler that it waits for")
+        await self.close_below()
+
+    async def close_below(self) -> None:
+        """Close for the stop of a parent; the tasks that must not have been looked at there."""
         self._is_closing = True
         self.wake()
         await self._settled()
@@ -177,6 +182,8 @@ class Scope(PluginScope):
                 self.transition = self.core.tasks.own(
                     self._move(), name=f"{self.name} transition", context=self._variables.copy()
                 )
+                self.core.transitions.add(self.transition)
+                self.transition.add_done_callback(self.core.transitions.discard)
         elif self._state is ScopeState.STARTING:
             assert self.run is not None  # noqa: S101 - a start has its run
             if self._is_closing:
@@ -337,7 +344,9 @@ class Run(Context):
         """Install a child."""
         self._require_open()
         scope = Scope(self._core, self, spec, config)
-        self.children[scope] = RecordedEffect(self, f"plugin {scope.name}", scope.close, limit=None)
+        self.children[scope] = RecordedEffect(
+            self, f"plugin {scope.name}", scope.close_below, limit=None
+        )
         scope.install()
         return scope
 
@@ -517,7 +526,8 @@ class Run(Context):
             await effect.dispose()
         await self._handlers_ended()
         while self._effects:
-            await next(reversed(self._effects)).dispose()
+            effect, _ = self._effects.popitem()  # the last; looking for it costs more and more
+            await effect.dispose()
 
     def end(self) -> None:
         """Let go of what the run was bound to, and tell those who waited for its end."""
