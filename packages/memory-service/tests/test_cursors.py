@@ -136,6 +136,14 @@ async def test_the_domain_is_closed_once_with_the_scope(
 
 
 @pytest.mark.checklist("MS-58")
+@pytest.mark.parametrize("name", ["\ud800", 5, None])
+async def test_a_name_that_could_not_be_stored_is_refused_at_once(
+    cursors: ConsumerCursors, name: Any
+) -> None:
+    with pytest.raises(ValueError, match="scope"):
+        bound(cursors, scope=name)
+
+
 @pytest.mark.parametrize("blank", ["", "  ", "\t"])
 @pytest.mark.parametrize(
     ("argument", "field"),

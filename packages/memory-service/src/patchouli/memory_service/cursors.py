@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from patchouli.harness import DomainSpec, PluginSpec, encode_json, trim
+from patchouli.harness import DomainSpec, PluginSpec, encode_json, require_json, trim
 from patchouli.memory_service.errors import CursorsClosedError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class ConsumerCursors(Protocol):
         """Return the store of one consumer's subscription in one scope.
 
         Raises:
-            ValueError: One of the names is blank.
+            ValueError: One of the names is blank, or no text that could be stored.
             CursorsClosedError: The domain is not open.
         """
         ...
@@ -68,6 +68,9 @@ class DomainCursors:
             ("subscriptionKey", subscription_key),
             ("scope", scope),
         ):
+            require_json(value, path=f"/{name}")
+            if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
+                raise ValueError(f"{name} is no text")
             if not trim(value):
                 raise ValueError(f"{name} is blank")
         self.require_table()
