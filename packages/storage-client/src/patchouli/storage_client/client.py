@@ -399,6 +399,9 @@ class StorageClient:
         publishes all of them at once. The first that fails ends the sequence; its unit stays open
         on the daemon until it expires.
 
+        What identifies a unit in `meta` is the policy's to say, so it cannot be asked for here. The
+        shipped one goes by `transaction_id`; without that each mutation is published alone.
+
         Raises:
             ValueError: There is nothing to run, nothing to close the unit with, or a member of
                 `close_meta` in `meta`; nothing was run.
