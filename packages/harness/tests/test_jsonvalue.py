@@ -100,6 +100,82 @@ def test_a_value_far_too_deep_is_refused_and_overflows_nothing() -> None:
         deep = deep.pop()
 
 
+def shared(leaf: object, levels: int) -> Any:
+    """Return a value of few containers whose text would have 2**levels leaves."""
+    value: Any = [leaf]
+    for level in range(levels - 1):
+        value = [value, value] if level % 2 else {"a": value, "b": value}
+    return value
+
+
+def test_what_occurs_in_many_places_is_checked_once() -> None:
+    require_json(shared(1, 512))  # at one level more for each place, it would never end
+    require_json({"deep first": shared(1, 300), "again": [shared(1, 300)]})
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (shared(b"", 4), "/a/0/a/0"),
+        ([shared(1, 500), {1, 2}], "/1"),
+        ([shared(1, 500), shared({1}, 3)], "/1/0/a/0"),
+        (shared(1, 513), "/0/a" * 256),
+    ],
+)
+def test_a_refusal_in_what_is_shared_names_the_first_place(value: Any, path: str) -> None:
+    with pytest.raises(NotJson) as caught:
+        require_json(value)
+
+    assert caught.value.path == path
+
+
+def test_a_container_that_is_fine_at_first_may_be_too_deep_later() -> None:
+    tail = shared(1, 510)
+
+    require_json([tail, [tail]])
+    with pytest.raises(NotJson, match="512") as caught:
+        require_json([tail, [[tail]]])
+
+    assert caught.value.path.startswith("/1/0/0/")
+    assert caught.value.path.count("/") == 512
+
+
+def test_a_cycle_is_found_behind_what_is_shared() -> None:
+    inner: list[Any] = [1]
+    outer: dict[str, Any] = {"a": inner, "b": inner}
+    inner.append([outer, outer])
+
+    with pytest.raises(NotJson, match="holds itself") as caught:
+        require_json([outer, outer])
+
+    assert caught.value.path == "/0/a/1/0"
+    inner.clear()
+
+
+@given(st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=6, max_size=6))
+def test_whatever_is_shared_only_what_holds_itself_is_refused(edges: list[list[int]]) -> None:
+    nodes: list[Any] = [[] if number % 2 else {} for number in range(6)]
+    for node, targets in zip(nodes, edges, strict=True):
+        for target in targets:
+            if isinstance(node, list):
+                node.append(nodes[target])
+            else:
+                node[f"m{len(node)}"] = nodes[target]
+
+    def reaches_itself(number: int, open_nodes: frozenset[int]) -> bool:
+        return number in open_nodes or any(
+            reaches_itself(target, open_nodes | {number}) for target in edges[number]
+        )
+
+    if reaches_itself(0, frozenset()):
+        with pytest.raises(NotJson, match="holds itself"):
+            require_json(nodes[0])
+    else:
+        require_json(nodes[0])
+    for node in nodes:
+        node.clear()
+
+
 def test_a_snapshot_is_plain_and_shares_nothing() -> None:
     inner = [1, 2]
     value = MappingProxyType({"a": (inner, inner), "b": {"c": inner}})

@@ -552,3 +552,14 @@ async def test_what_is_no_request_is_refused_by_naming_what_is_expected(
             await call(request_)
     with pytest.raises(TypeError, match="must be a RouteCall, not None"):
         memory.matching(None)  # type: ignore[arg-type] # what is refused
+
+
+async def test_an_answer_that_shares_its_parts_is_passed_on_as_it_is(memory: MemoryService) -> None:
+    answer: list[Any] = []
+    for _ in range(500):  # 2**500 members as a text
+        answer = [answer, answer]
+    memory.register(Plain("oak", lambda: answer))
+
+    (outcome,) = await memory.retrieve(asked())
+
+    assert outcome.value is answer

@@ -6,7 +6,8 @@ every reader and survives storage and transport unchanged. No walker recurses, s
 is refused and never overflows the stack; a cycle is deeper than any bound and is refused with it.
 
 The walkers first run without looking where they are, because nearly every value is fine; only a
-refusal is walked again, in document order, to name the place.
+refusal is walked again, in document order, to name the place. A container that occurs in several
+places is checked once. A copy, like the text, holds it once for each place.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from patchouli.harness.errors import NotJson
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 JsonObject: TypeAlias = "dict[str, Json]"
@@ -45,7 +46,8 @@ _WHITE_SPACE: Final = (
 def snapshot(value: object, *, path: str = "") -> Json:
     """Return a copy of `value` in plain ``dict`` and ``list`` that shares nothing with it.
 
-    Tuples become lists and read-only mappings become dictionaries; nothing else is converted.
+    Tuples become lists and read-only mappings become dictionaries; nothing else is converted. A
+    container that occurs in several places is copied for each, since the copies may be changed.
 
     Args:
         value: What is to be copied.
@@ -92,6 +94,7 @@ def require_json(value: object, *, path: str = "") -> None:
     Raises:
         NotJson: Some part of `value` is no lossless JSON, or a read-only or other container.
     """
+    depths: dict[int, int] = {}  # where each container was met
     todo: list[tuple[Iterable[Any], int]] = [((value,), 0)]
     while todo:
         items, depth = todo.pop()
@@ -100,6 +103,14 @@ def require_json(value: object, *, path: str = "") -> None:
             if kind is str and item.isascii():
                 continue  # most of most values
             if kind is dict or kind is list:
+                met = depths.get(id(item))  # pyright: ignore[reportUnknownArgumentType] - as above
+                if met is not None and depth <= met:
+                    continue
+                if met is not None:  # too deep here, perhaps, or it holds itself
+                    if (refusal := _first_refusal(value, path, _PLAIN)) is not None:
+                        raise refusal
+                    return
+                depths[id(item)] = depth  # pyright: ignore[reportUnknownArgumentType] - as above
                 if depth >= MAX_DEPTH or (kind is dict and not all(map(_is_text, item))):
                     raise _refusal(value, path, _PLAIN)
                 todo.append((item.values() if kind is dict else item, depth + 1))
@@ -179,39 +190,73 @@ def _is_scalar(value: object) -> bool:
 def _refusal(
     value: object, path: str, containers: tuple[frozenset[type], frozenset[type]]
 ) -> NotJson:
-    """Return the error for the first part of `value`, in document order, that is no JSON."""
+    """Return the error for a value that was found to be no JSON."""
+    refusal = _first_refusal(value, path, containers)
+    if refusal is None:
+        raise AssertionError("the walk refused what holds nothing to refuse")
+    return refusal
+
+
+def _first_refusal(
+    value: object, path: str, containers: tuple[frozenset[type], frozenset[type]]
+) -> NotJson | None:
+    """Return the error for the first part of `value`, in document order, that is no JSON.
+
+    A container is walked once, however often it occurs: from then on it is known to hold nothing
+    that is refused, and how many levels it has.
+    """
     objects, arrays = containers
-    # One iterator a level: at most MAX_DEPTH, and each ends where its container does.
-    walk = [iter([(path, value)])]
-    open_containers: list[object] = []
+    levels: dict[int, int] = {}  # of each container that was met; 0 while it is open
+    # What is left of each open container, outermost first; the first of all holds `value` alone.
+    walk: list[Iterator[tuple[object, object]]] = [iter([("", value)])]
+    keys: list[object] = [""]  # where the walk stands in each
+    heights = [0]  # the levels found in each so far
+    open_ids: list[int] = []
+
+    def refused(problem: str) -> NotJson:
+        pointer = "".join(f"/{_escape(str(key))}" for key in keys[1:])
+        return NotJson(path=path + pointer, problem=problem)
+
     while walk:
-        for place, item in walk[-1]:
-            if type(item) not in objects and type(item) not in arrays:
+        for key, item in walk[-1]:
+            keys[-1] = key
+            kind = type(item)
+            if kind not in objects and kind not in arrays:
                 if not _is_scalar(item):
-                    return NotJson(path=place, problem=_problem(item))
+                    return refused(_problem(item))
                 continue
-            if any(item is container for container in open_containers):
-                return NotJson(path=place, problem="a container holds itself")
-            if len(open_containers) >= MAX_DEPTH:
-                return NotJson(path=place, problem=f"more than {MAX_DEPTH} nested containers")
-            if type(item) in objects:
+            known = levels.get(id(item))
+            if known == 0:
+                return refused("a container holds itself")
+            if known is not None and len(open_ids) + known <= MAX_DEPTH:
+                heights[-1] = max(heights[-1], known)
+                continue
+            if len(open_ids) >= MAX_DEPTH:
+                return refused(f"more than {MAX_DEPTH} nested containers")
+            inside: Iterable[tuple[object, object]]
+            if kind in objects:
                 members = cast("Mapping[object, object]", item)
-                for key in members:
-                    if not _is_text(key):
-                        problem = _problem(key) if type(key) is str else f"a key is {_kind(key)}"
-                        return NotJson(path=place, problem=problem)
-                inside = [(f"{place}/{_escape(str(key))}", below) for key, below in members.items()]
+                for name in members:
+                    if not _is_text(name):
+                        odd = _problem(name) if type(name) is str else f"a key is {_kind(name)}"
+                        return refused(odd)
+                inside = members.items()
             else:
-                below = cast("Sequence[object]", item)
-                inside = [(f"{place}/{index}", one) for index, one in enumerate(below)]
-            open_containers.append(item)
+                inside = enumerate(cast("Sequence[object]", item))
+            levels[id(item)] = 0
+            open_ids.append(id(item))
             walk.append(iter(inside))
+            keys.append("")
+            heights.append(0)
             break
         else:
             walk.pop()
-            if open_containers:
-                open_containers.pop()
-    raise AssertionError("the walk refused what holds nothing to refuse")
+            keys.pop()
+            height = heights.pop() + 1
+            if open_ids:
+                levels[open_ids.pop()] = height
+                heights[-1] = max(heights[-1], height)
+    return None
 
 
 def _escape(key: str) -> str:
