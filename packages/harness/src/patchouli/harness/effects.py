@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol
 
-from patchouli.harness.plugin import Effect, Logger, Undo
-from patchouli.harness.tasks import abandon, for_task, is_foreign
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from typing import Any
-
-R = TypeVar("R")
+from patchouli.harness.plugin import Effect, Undo
+from patchouli.harness.tasks import TaskOwner, abandon, for_task, is_foreign
 
 
-class Maker(Protocol):
+class Maker(TaskOwner, Protocol):
     """The run that an effect belongs to."""
-
-    @property
-    def logger(self) -> Logger:
-        """Where a failed undo is logged."""
-        ...
 
     def record(self, effect: RecordedEffect) -> None:
         """Take up a new effect, to be undone before all earlier ones."""
@@ -30,10 +19,6 @@ class Maker(Protocol):
 
     def erase(self, effect: RecordedEffect) -> None:
         """Forget an effect that is undone or has ended."""
-        ...
-
-    def undo_soon(self, coro: Coroutine[Any, Any, R], label: str) -> asyncio.Task[R]:
-        """Run an undo as a task of the run."""
         ...
 
 
@@ -63,7 +48,7 @@ class RecordedEffect(Effect):
     async def dispose(self) -> None:
         """Undo it; every call waits for the one undo."""
         if self._task is None:
-            self._task = self._run.undo_soon(self._perform(), self._label)
+            self._task = self._run.own(self._perform(), f"undo {self._label}")
         if asyncio.current_task() in (self._task, self._waiting_for):
             raise RuntimeError(f"the undo of {self._label!r} waits for itself")
         await asyncio.wait({self._task})
@@ -73,7 +58,7 @@ class RecordedEffect(Effect):
         try:
             result = self._undo()
             if inspect.isawaitable(result):
-                await self._within_limit(self._run.undo_soon(for_task(result), self._label))
+                await self._within_limit(self._run.own(for_task(result), f"undo {self._label}"))
         except BaseException as error:
             if not is_foreign(error):
                 raise

@@ -35,11 +35,12 @@ import asyncio
 import contextvars
 import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from patchouli.harness.dispatch import Dispatcher, Registered
 from patchouli.harness.effects import RecordedEffect
 from patchouli.harness.errors import Aborted, ScopeClosed, ServiceUnavailable
+from patchouli.harness.handlers import Handlers
 from patchouli.harness.plugin import (
     Context,
     Effect,
@@ -275,13 +276,6 @@ class Scope(PluginScope):
             self.parent.forget_child(self)
 
 
-class _Handler(NamedTuple):
-    """What a listener left that somebody awaits."""
-
-    task: asyncio.Task[Any] | None
-    event: str
-
-
 class Run(Context):
     """One life of a plugin, and the context of it."""
 
@@ -297,9 +291,7 @@ class Run(Context):
         self._effects: dict[RecordedEffect, None] = {}
         self._entries: dict[asyncio.Task[Undo], None] = {}  # effects that are still being made
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._notified: set[asyncio.Task[Any]] = set()
-        self._handling: dict[asyncio.Future[Any], _Handler] = {}
-        self._patience = UNDO_LIMIT_MS / 1000  # s, of a stop with all handlers together
+        self._handlers = Handlers(self, self._core.tasks, limit=UNDO_LIMIT_MS / 1000)
         for provision in bound.values():
             provision.bound[self] = None
 
@@ -336,7 +328,7 @@ class Run(Context):
 
     def all_tasks(self) -> set[asyncio.Task[Any] | None]:
         """Return the tasks that the run waits for, those of handlers in progress included."""
-        return {*self._tasks, *(handler.task for handler in self._handling.values())} - {None}
+        return {*self._tasks, *self._handlers.tasks()} - {None}
 
     # The context of the plugin.
 
@@ -409,7 +401,7 @@ class Run(Context):
         if not self.is_open:
             coro.close()
         self._require_open()
-        task = self._own(coro, name)
+        task = self.own(coro, name)
 
         async def undo() -> None:
             await self._core.tasks.cut({task}, self.logger)
@@ -427,14 +419,14 @@ class Run(Context):
     def on(self, event: str, listener: Listener, *, prepend: bool = False) -> Effect:
         """Have `listener` called."""
         self._require_open()
-        registered = Registered(self, event, listener)
+        registered = Registered(self._handlers, event, listener)
         self._core.dispatcher.add(registered, prepend=prepend)
 
         async def undo() -> None:
             self._core.dispatcher.remove(registered)
             # One that is removed before the stop may be in progress, even remove itself.
             if not self.is_open:
-                await self._handlers_ended()
+                await self._handlers.ended()
 
         return RecordedEffect(self, f"listener of {event}", undo, limit=None)
 
@@ -458,41 +450,6 @@ class Run(Context):
         """Nest all around `default`."""
         return await self._core.dispatcher.chain(event, *args, default=default)
 
-    # The owner of listeners.
-
-    def let_run(self, result: Awaitable[Any], event: str) -> None:
-        """Run what a notified listener left, until it ends or the run stops."""
-        task = self._own(for_task(result), f"{event} listener")
-        self._notified.add(task)
-
-        def ended(task: asyncio.Task[Any]) -> None:
-            self._notified.discard(task)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                self.listener_failed(event, error)
-
-        task.add_done_callback(ended)
-
-    def follow(self, result: Awaitable[Any], event: str) -> asyncio.Task[Any]:
-        """Run what a gathered listener left; the run does not stop while it lasts."""
-        task = asyncio.create_task(for_task(result), name=f"{event} listener")
-        self._handling[task] = _Handler(task, event)
-        task.add_done_callback(lambda task: self._handling.pop(task, None))
-        return task
-
-    async def handle(self, result: Awaitable[Any], event: str) -> Any:
-        """Await what a listener left; the run does not stop while it lasts."""
-        done = asyncio.get_running_loop().create_future()
-        self._handling[done] = _Handler(asyncio.current_task(), event)
-        try:
-            return await result
-        finally:
-            self._handling.pop(done, None)
-            done.set_result(None)
-
-    def listener_failed(self, event: str, error: BaseException) -> None:
-        """Log what a listener raised that reaches nobody."""
-        self.logger.error("a listener of %s failed: %s", event, error, exc_info=error)
-
     # What the scope does with its run.
 
     async def start(self, spec: PluginSpec[Any], raw: object) -> BaseException | None:
@@ -500,7 +457,7 @@ class Run(Context):
 
         A run that is told to stop meanwhile waits for its body, but not for ever.
         """
-        body = self.body = self._own(self._body(spec, raw), f"{self.scope.name} start")
+        body = self.body = self.own(self._body(spec, raw), f"{self.scope.name} start")
         told = asyncio.get_running_loop().create_future()
         forget = self.signal.add_callback(lambda: told.set_result(None))
         await asyncio.wait({body, told}, return_when=asyncio.FIRST_COMPLETED)
@@ -524,7 +481,7 @@ class Run(Context):
         """Undo all that was made in the run, from the last to the first."""
         for effect in [effect for effect in self._effects if effect.is_in_progress]:
             await effect.dispose()
-        await self._handlers_ended()
+        await self._handlers.ended()
         while self._effects:
             effect, _ = self._effects.popitem()  # the last; looking for it costs more and more
             await effect.dispose()
@@ -539,9 +496,12 @@ class Run(Context):
         """Drop a child that has closed."""
         self.children.pop(scope).forget()
 
-    def undo_soon(self, coro: Coroutine[Any, Any, R], label: str) -> asyncio.Task[R]:
-        """Run an undo as a task of the run."""
-        return self._own(coro, f"undo {label}")
+    def own(self, coro: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
+        """Run `coro` as a task of the run."""
+        task = self._core.tasks.own(coro, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def record(self, effect: RecordedEffect) -> None:
         """Take up a new effect, to be undone before all earlier ones."""
@@ -566,7 +526,7 @@ class Run(Context):
             await next(iter(self._entries))
 
     def _undo_once_entered(self, body: Awaitable[Undo], label: str) -> Undo:
-        entry = self._own(for_task(body), f"effect {label}")
+        entry = self.own(for_task(body), f"effect {label}")
         self._entries[entry] = None
 
         def entered(entry: asyncio.Task[Undo]) -> None:
@@ -586,30 +546,6 @@ class Run(Context):
                     await result
 
         return undo
-
-    async def _handlers_ended(self) -> None:
-        """Cut what notified listeners left and wait for the other handlers, for each but once.
-
-        Every listener's undo comes here, for events may be told while the run stops. One handler
-        that hangs must not hold up each of them anew: what has not ended in time is abandoned.
-        """
-        notified, self._notified = self._notified, set()
-        await self._core.tasks.cut(notified, self.logger)
-        if not self._handling:
-            return
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        _, pending = await asyncio.wait(set(self._handling), timeout=self._patience)
-        self._patience = max(0, self._patience - (loop.time() - began))
-        for one in pending:
-            handler = self._handling.pop(one)
-            self.logger.error("a handler of %s goes on and is abandoned", handler.event)
-
-    def _own(self, coro: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
-        task = self._core.tasks.own(coro, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     def _require_open(self) -> None:
         if not self.is_open:

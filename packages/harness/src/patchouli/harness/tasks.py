@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import contextvars
@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from patchouli.harness.plugin import Logger
 
 R = TypeVar("R")
+
+
+class TaskOwner(Protocol):
+    """The run that a task belongs to."""
+
+    @property
+    def logger(self) -> Logger:
+        """Where its failure is logged."""
+        ...
+
+    def own(self, coro: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
+        """Run `coro` as a task of the run, which stops with it."""
+        ...
 
 
 class Tasks:
