@@ -131,6 +131,15 @@ async def test_records_are_copies(store: SqliteDomains) -> None:
     assert domain.table("things").get("k") == {"list": [1]}
 
 
+async def test_what_is_told_is_a_copy(kernel: Kernel, store: SqliteDomains) -> None:
+    kernel.root.on("domain/changed", lambda change: change.value.append(2))
+    domain = await store.open(SPEC)
+
+    await domain.table("things").put("k", [1])
+
+    assert domain.table("things").get("k") == [1]
+
+
 @pytest.mark.parametrize("value", [7, {1, 2}, float("nan")])
 async def test_an_invalid_record_is_not_written(store: SqliteDomains, value: Any) -> None:
     domain = await store.open(SPEC)

@@ -552,8 +552,12 @@ async def test_an_agent_takes_one_turn_at_a_time(host: ReferenceHost) -> None:
 
     with pytest.raises(RuntimeError, match="in a turn"):
         await agent.take_turn()
+    with pytest.raises(RuntimeError, match="in a turn"):
+        await agent.say("me too")
     gate.set()
     await turn
+
+    assert log_of(agent).count("user/message") == 1
 
 
 def roles(messages: Sequence[Message]) -> list[str]:

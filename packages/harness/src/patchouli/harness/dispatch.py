@@ -103,14 +103,7 @@ class Dispatcher:
         """Call all, await all, then raise the first failure."""
         started = [_started(one, args) for one in self.listeners(event)]
         tasks = {one for one in started if isinstance(one, asyncio.Task)}
-        while not all(task.done() for task in tasks):
-            try:
-                await asyncio.wait(tasks)
-            except asyncio.CancelledError:
-                for task in tasks:
-                    task.cancel()
-                await _ended(tasks)
-                raise
+        await _ended(tasks)
         for failure in [_failure(one) for one in started]:
             if isinstance(failure, asyncio.CancelledError):
                 # The caller was not cancelled, and must not look as if it were.
@@ -161,14 +154,20 @@ def _started(one: Registered, args: tuple[object, ...]) -> asyncio.Task[Any] | B
 
 
 async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
-    """Return when all tasks have ended, however often the caller is cancelled meanwhile."""
+    """Return when all tasks have ended; a cancellation cancels them too and is raised only then."""
+    cancellation: asyncio.CancelledError | None = None
     while pending := {task for task in tasks if not task.done()}:
         try:
             await asyncio.wait(pending)
-        except asyncio.CancelledError:
-            continue  # one cancellation is on its way already
-    for task in tasks:
-        _failure(task)
+        except asyncio.CancelledError as error:
+            if cancellation is None:  # one is enough, however often the caller is cancelled
+                for task in pending:
+                    task.cancel()
+            cancellation = error
+    if cancellation is not None:
+        for task in tasks:
+            _failure(task)  # so that none passes for one that nobody looked at
+        raise cancellation
 
 
 def _failure(started: asyncio.Task[Any] | BaseException | None) -> BaseException | None:

@@ -365,13 +365,14 @@ class FileSystem(Protocol):
     """Files that plugins may read (service ``fs``).
 
     Raises of its methods: `FsError` with ``FS_NOT_FOUND``, ``FS_NOT_DIRECTORY``,
-    ``FS_NOT_REGULAR_FILE``, ``FS_TOO_LARGE``, ``FS_PERMISSION_DENIED`` or ``FS_IO_ERROR``.
+    ``FS_NOT_REGULAR_FILE``, ``FS_TOO_LARGE``, ``FS_PERMISSION_DENIED``, ``FS_IO_ERROR`` or
+    ``FS_ABORTED``. A relative path starts at `cwd`, an absolute directory.
     """
 
     async def resolve(
         self, path: str, *, cwd: str | None = None, signal: CancelSignal | None = None
     ) -> FsTarget:
-        """Return the place that `path` leads to, links followed; `cwd` is where it starts."""
+        """Return the place that `path` leads to, links followed; nothing need be there."""
         ...
 
     def contains(self, parent: FsTarget, child: FsTarget) -> bool:

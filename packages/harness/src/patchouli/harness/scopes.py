@@ -179,7 +179,7 @@ class Scope(PluginScope):
     def wake(self) -> None:
         """Take note, in this step of the loop, of whatever has changed for this scope."""
         if self._state in _SETTLED:
-            if self._is_due() and self.transition is None:
+            if self._mark_if_due() and self.transition is None:
                 self.transition = self.core.tasks.own(
                     self._move(), name=f"{self.name} transition", context=self._variables.copy()
                 )
@@ -192,7 +192,7 @@ class Scope(PluginScope):
             elif self.run.has_lost_a_need:
                 self.run.source.cancel(Aborted(f"a service that {self.name} needs has gone"))
 
-    def _is_due(self) -> bool:
+    def _mark_if_due(self) -> bool:
         """Say whether to leave a settled state, and if so mark where to."""
         match self._state:
             case ScopeState.CLOSED:
@@ -224,7 +224,7 @@ class Scope(PluginScope):
 
     async def _move(self) -> None:
         try:
-            while self._state not in _SETTLED or self._is_due():
+            while self._state not in _SETTLED or self._mark_if_due():
                 if self._state is ScopeState.STARTING:
                     await self._start()
                 else:

@@ -83,10 +83,12 @@ class SqliteDomains(StorageDomains):
         for domain in [*self._open.values()]:
             await domain.close()
         if self._thread is not None:
-            if self._connection is not None:
-                await self.run(sqlite3.Connection.close, what="close")
-            self._thread.shutdown()
-            self._thread = self._connection = None
+            try:
+                if self._connection is not None:
+                    await self.run(sqlite3.Connection.close, what="close")
+            finally:
+                self._thread.shutdown()
+                self._thread = self._connection = None
 
     async def run(self, work: Callable[[sqlite3.Connection], R], *, what: str) -> R:
         """Do `work` in the thread, after everything that was given to it before.
@@ -138,72 +140,45 @@ class _Domain(Domain):
         self._turn = asyncio.Lock()  # first come, first written
         self._closing: asyncio.Task[None] | None = None
 
+    @property
+    def name(self) -> str:
+        return self._spec.name
+
     def table(self, name: str) -> KvTable:
         return self._tables[name]
 
     def singleton(self) -> Singleton:
         if self._singleton is None:
-            raise KeyError(f"domain {self._spec.name!r} has no singleton")
+            raise KeyError(f"domain {self.name!r} has no singleton")
         return self._singleton
 
     async def close(self) -> None:
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close(), name=f"close {self._spec.name}")
+            self._closing = asyncio.create_task(self._close(), name=f"close {self.name}")
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         while self._writes:
             await asyncio.wait(self._writes)
-        self._store.forget(self._spec.name)
+        self._store.forget(self.name)
 
-    async def write(
-        self,
-        table: str,
-        key: str,
-        value: Json,
-        operation: Literal["put", "delete"],
-        apply: Callable[[], None],
-    ) -> None:
-        """Write one record, then `apply` it in memory and tell."""
+    async def write(self, change: DomainChanged, apply: Callable[[], None]) -> None:
+        """Make a change on the disk, then `apply` it in memory and tell."""
         if self._closing is not None:
-            raise DomainError("closed", f"domain {self._spec.name!r} is closed")
-        task = asyncio.create_task(
-            self._write(table, key, value, operation, apply), name=f"write {self._spec.name}"
-        )
+            raise DomainError("closed", f"domain {self.name!r} is closed")
+        task = asyncio.create_task(self._write(change, apply), name=f"write {self.name}")
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
         await asyncio.shield(task)
 
-    async def _write(
-        self,
-        table: str,
-        key: str,
-        value: Json,
-        operation: Literal["put", "delete"],
-        apply: Callable[[], None],
-    ) -> None:
-        where = (self._spec.name, table, key)
-
-        def put(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "REPLACE INTO record VALUES (?, ?, ?, ?)", (*where, encode_json(value))
-            )
-
-        def delete(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                'DELETE FROM record WHERE domain = ? AND "table" = ? AND key = ?', where
-            )
-
+    async def _write(self, change: DomainChanged, apply: Callable[[], None]) -> None:
         async with self._turn:
             await self._store.run(
-                put if operation == "put" else delete, what=f"{operation} {key!r}"
+                lambda connection: _write(connection, change),
+                what=f"{change.operation} {change.key!r}",
             )
             apply()
-            self._store.tell(
-                DomainChanged(
-                    domain=self._spec.name, table=table, key=key, operation=operation, value=value
-                )
-            )
+            self._store.tell(change)
 
 
 class _Table(KvTable):
@@ -231,9 +206,9 @@ class _Table(KvTable):
             self._validate(snapshot(copy))
 
         def apply() -> None:
-            self._records[key] = copy
+            self._records[key] = snapshot(copy)  # the other copy is told
 
-        await self._domain.write(self._name, key, copy, "put", apply)
+        await self._domain.write(self._change(key, "put", copy), apply)
 
     async def delete(self, key: str) -> bool:
         with _refusing_record(self._name, key):
@@ -244,8 +219,15 @@ class _Table(KvTable):
             if key in self._records:
                 had.append(self._records.pop(key))
 
-        await self._domain.write(self._name, key, None, "delete", apply)
+        await self._domain.write(self._change(key, "delete"), apply)
         return bool(had)
+
+    def _change(
+        self, key: str, operation: Literal["put", "delete"], value: Json = None
+    ) -> DomainChanged:
+        return DomainChanged(
+            domain=self._domain.name, table=self._name, key=key, operation=operation, value=value
+        )
 
 
 class _Singleton(Singleton):
@@ -307,6 +289,18 @@ def _validated(spec: DomainSpec, rows: list[tuple[str, str, str]]) -> dict[str, 
             validators[table](snapshot(value))
         records.setdefault(table, {})[key] = value
     return records
+
+
+def _write(connection: sqlite3.Connection, change: DomainChanged) -> None:
+    where = (change.domain, change.table, change.key)
+    match change.operation:
+        case "put":
+            text = encode_json(change.value)
+            connection.execute("REPLACE INTO record VALUES (?, ?, ?, ?)", (*where, text))
+        case "delete":
+            connection.execute(
+                'DELETE FROM record WHERE domain = ? AND "table" = ? AND key = ?', where
+            )
 
 
 def _require_key(key: object) -> None:

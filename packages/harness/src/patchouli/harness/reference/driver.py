@@ -126,6 +126,7 @@ class DrivenAgent(Agent):
             NotJson: `text` has a lone surrogate; no turn was taken.
             RuntimeError: A turn is running.
         """
+        self._require_idle()  # else the text would join the turn that is running
         self.inject(create_user_message([text_block(text)], {"kind": "user"}))
         return await self.take_turn()
 
@@ -138,8 +139,7 @@ class DrivenAgent(Agent):
         Raises:
             RuntimeError: A turn is running.
         """
-        if self._source is not None:
-            raise RuntimeError(f"agent {self.id!r} is in a turn already")
+        self._require_idle()
         self._source = CancelSource()
         self._turn += 1
         turn = _Turn(self, self._kernel, self._tools, self._inbox, self._turn, self._source.signal)
@@ -149,6 +149,10 @@ class DrivenAgent(Agent):
         finally:
             self._source = None
             self._tell_status()
+
+    def _require_idle(self) -> None:
+        if self._source is not None:
+            raise RuntimeError(f"agent {self.id!r} is in a turn already")
 
     def _tell_status(self) -> None:
         self._kernel.root.notify(AGENT_STATUS, AgentStatus(agent=self, status=self.status))

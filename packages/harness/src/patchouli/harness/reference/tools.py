@@ -46,13 +46,16 @@ class _Entry:
 
 
 class ToolRegistry(Tools):
-    """The service ``tools``.
-
-    Args of the constructor: `validate` is called with the schema of the parameters and the
-    arguments, and raises for arguments that do not fit; without it bodies get whatever comes.
-    """
+    """The service ``tools``."""
 
     def __init__(self, kernel: Kernel, *, validate: Validator | None = None) -> None:
+        """Begin without a tool.
+
+        Args:
+            kernel: Where the events of calls are told.
+            validate: Called with the schema of a tool's parameters and the arguments; raises for
+                arguments that do not fit. Without it bodies get whatever comes.
+        """
         self._kernel = kernel
         self._validate = validate
         self._entries: dict[str, _Entry] = {}
