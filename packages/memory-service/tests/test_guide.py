@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from patchouli.harness import Kernel
 from patchouli.memory_service import (
+    CONSUMER_CURSORS,
     CallMeta,
     MemoryRequest,
     MemoryService,
@@ -101,6 +105,52 @@ async def test_the_reactive_plugin_is_followed_across_subscriptions(
         "notebook 3 note 3",
     ]
     assert cursors.saved == {"notebook": "2"}
+
+
+async def test_positions_on_disk_outlive_the_host(
+    guide: tuple[dict[str, Any], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names, _ = guide
+    notebook = names["LoudNotebook"]()
+    notebook.notes["garden"] = ["Order seed trays", "The hose leaks", "Prune the pear"]
+
+    for _ in range(2):
+        await asyncio.wait_for(names["follow_on_disk"](tmp_path / "db", notebook, META, 2), 5)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "notebook 1 note 1",
+        "notebook 2 note 2",
+        "notebook 2 note 2",
+        "notebook 3 note 3",
+    ]
+
+
+async def test_who_waits_for_a_domain_is_named(kernel: Kernel) -> None:
+    kernel.root.plugin(CONSUMER_CURSORS)
+    await kernel.settle()
+
+    assert [one.missing for one in kernel.pending()] == [("storageDomain",)]
+
+
+@pytest.mark.slow
+def test_a_type_checker_has_nothing_to_say_about_the_programs(tmp_path: Path) -> None:
+    checker = Path(sys.executable).with_name("basedpyright")
+    if not checker.exists():
+        pytest.skip("there is no type checker here")
+    for page in (GUIDE, README):
+        (tmp_path / f"{page.stem}.py").write_text("\n\n".join(blocks(page)), encoding="utf-8")
+    settings = {"typeCheckingMode": "standard", "include": ["*.py"]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+
+    ended = subprocess.run(
+        [checker, "--project", tmp_path, "--pythonpath", sys.executable],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "0 errors, 0 warnings, 0 notes")
 
 
 def test_the_readme_runs() -> None:

@@ -51,7 +51,8 @@ class MemoryRequest:
 
     Attributes:
         meta: The envelope.
-        data: What is stored or asked for, in the words of its source.
+        data: What is stored or asked for, in the words of its source. The caller and all plugins
+            share this one value, and nobody changes it.
         checked: The data are known to be lossless JSON (made by `patchouli.harness.snapshot`), so
             the service does not walk them again.
     """

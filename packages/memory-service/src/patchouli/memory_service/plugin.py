@@ -3,6 +3,7 @@
 A plugin is any object with an `id` and the two methods of `MemoryPlugin`. Two further attributes
 are looked up once, when it is registered: `filter`, which says which calls it wants, and
 `subscribe`, which makes it reactive. A method may answer with a value or with an awaitable of one.
+One that answers with a value has to do so at once: nothing else runs meanwhile, deadlines included.
 """
 
 from __future__ import annotations
