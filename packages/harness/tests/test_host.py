@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from patchouli.harness import AttachmentError, DomainChanged, Kernel, PendingPlugin, PluginSpec
-from patchouli.harness.reference import ReferenceHost
+from patchouli.harness import (
+    AttachmentError,
+    DomainChanged,
+    DomainError,
+    DomainSpec,
+    Kernel,
+    NotJson,
+    PendingPlugin,
+    PluginSpec,
+)
+from patchouli.harness.reference import ReferenceHost, ScriptedModel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,8 +54,6 @@ async def test_without_a_file_whoever_needs_domains_stays_pending(kernel: Kernel
 
 
 async def test_a_domain_left_open_is_closed_with_the_kernel(tmp_path: Path) -> None:
-    from patchouli.harness import DomainError, DomainSpec  # noqa: PLC0415 - of this test alone
-
     async with Kernel() as kernel:
         host = ReferenceHost(kernel, domains_path=tmp_path / "domains.db")
         assert host.domains is not None
@@ -55,6 +62,16 @@ async def test_a_domain_left_open_is_closed_with_the_kernel(tmp_path: Path) -> N
 
     with pytest.raises(DomainError, match="closed"):
         await domain.table("t").put("k", 1)
+
+
+async def test_options_that_are_no_json_make_neither_agent_nor_session(kernel: Kernel) -> None:
+    host = ReferenceHost(kernel)
+    options: Any = {"temperature": float("nan")}
+
+    with pytest.raises(NotJson):
+        host.create_agent(ScriptedModel(), options=options)
+
+    assert (host.sessions.list(), host.agents.list()) == ((), ())
 
 
 async def test_an_image_is_what_its_reference_names(kernel: Kernel) -> None:

@@ -104,19 +104,16 @@ class ReferenceHost:
             header: Further keys of the header of a new session, ``cwd`` for instance.
 
         Raises:
+            NotJson: `options` or `header` is no lossless JSON.
+            SessionError: There is no stored session to resume.
             Exception: What a listener raised to veto the session or the agent; neither exists then.
         """
+        kept = cast("Mapping[str, Json]", read_only(snapshot(dict(options or {}))))
         if source == "resume":
             session = self.sessions.resume(session_id or "")
         else:
             session = self.sessions.create(session_id, **header)
-        agent = DrivenAgent(
-            self.kernel,
-            session,
-            self.tools,
-            model,
-            options=cast("Mapping[str, Json]", read_only(snapshot(dict(options or {})))),
-        )
+        agent = DrivenAgent(self.kernel, session, self.tools, model, options=kept)
         try:
             self._agents[agent.id] = self.agents.register(agent)
         except BaseException:
@@ -126,7 +123,11 @@ class ReferenceHost:
         return agent
 
     async def dispose_agent(self, agent: DrivenAgent) -> None:
-        """Let an agent go, store the rest of its log, then let its session go."""
+        """Let an agent go, store the rest of its log, then let its session go.
+
+        Raises:
+            Exception: What a listener of ``session/flush`` raised; the session stays live.
+        """
         await self._agents.pop(agent.id).dispose()
         await self.sessions.flush(agent.session)
         self.sessions.dispose(agent.session)
