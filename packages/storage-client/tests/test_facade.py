@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import signal
@@ -24,6 +25,7 @@ from patchouli.storage_client import (
     StartupTimeoutError,
     StorageClient,
     SyncStorageClient,
+    subscriptions,
 )
 from patchouli.storage_client import facade as facade_module
 from patchouli.storage_client.facade import THREAD_NAME
@@ -409,6 +411,26 @@ def test_any_awaitable_can_be_run_and_nothing_else(facade: SyncStorageClient) ->
         facade.run(wrong)
     with pytest.raises(AttributeError):
         facade.run(lambda client: getattr(client, "unheard")())  # noqa: B009 -- no type has it
+
+
+def test_a_handler_that_never_ends_does_not_hold_the_thread(
+    config: ClientConfig, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "HANDLER_GRACE_SECONDS", 0.01)
+    begun = threading.Event()
+
+    async def never(_: object) -> None:
+        begun.set()
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    with SyncStorageClient(config) as facade:
+        facade.subscribe(params({"filter": {"ids": [name]}}), never)
+        facade.create(params(memo(name)))
+        assert begun.wait(WAIT_SECONDS)
+
+    assert threads() == []
 
 
 class Mute:

@@ -177,6 +177,13 @@ async def test_what_is_not_shaped_as_a_method_takes_it_is_shown(
             await client.query(META, wrong)
 
 
+async def test_one_text_is_not_taken_for_several_names(client: StorageClient) -> None:
+    with pytest.raises(TypeError, match="types must be a list"):
+        await client.query(META, {"text": "a"}, types="memo")
+    with pytest.raises(TypeError, match="ids must be a list"):
+        await client.retrieve_by_ids(META, "a")
+
+
 @pytest.mark.checklist("MS-63")
 async def test_entities_are_found_by_ids(client: StorageClient, name: str) -> None:
     for one in ("a", "b", "c"):

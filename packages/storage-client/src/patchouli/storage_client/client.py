@@ -51,6 +51,7 @@ from patchouli.storage_client.recipes import (
     heads_to_delete,
     identity,
     is_not_found,
+    names,
     next_instruction,
     query_params,
     require_object,
@@ -334,7 +335,7 @@ class StorageClient:
         limit: int | None = None,
     ) -> Page:
         """Return a page of the entities with these ids."""
-        return await self.query(meta, {"ids": list(ids)}, types=types, limit=limit)
+        return await self.query(meta, {"ids": names("ids", ids)}, types=types, limit=limit)
 
     async def upload_artifact(
         self, params: Params, data: Bytes | AsyncIterable[Bytes]

@@ -17,10 +17,11 @@ import sys
 import threading
 from concurrent import futures
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
+from patchouli.storage_client import subscriptions
 from patchouli.storage_client.artifacts import Download, Upload
 from patchouli.storage_client.client import StorageClient
 from patchouli.storage_client.connection import RECEIVE_LIMIT_BYTES
@@ -30,7 +31,7 @@ from patchouli.storage_client.errors import (
     DaemonUnavailable,
     not_ready,
 )
-from patchouli.storage_client.recipes import next_instruction, work_unit_metas
+from patchouli.storage_client.recipes import names, next_instruction, work_unit_metas
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -283,7 +284,7 @@ class SyncStorageClient:
         limit: int | None = None,
     ) -> Page:
         """Return a page of the entities with these ids."""
-        return self.query(meta, {"ids": list(ids)}, types=types, limit=limit)
+        return self.query(meta, {"ids": names("ids", ids)}, types=types, limit=limit)
 
     def upload_artifact(self, params: Params, data: Bytes | Iterable[Bytes]) -> AcceptedResult:
         """Upload bytes, or pieces of any size, as an artifact."""
@@ -441,8 +442,8 @@ class _Worker:
 
         made ─begin─▶ running ─end─▶ ending ─▶ ended
 
-    At the end the client is closed, the tasks are cancelled and awaited, and calls fail that come
-    too late.
+    At the end the client is closed, calls under way and those that come too late fail, and tasks
+    are cancelled and awaited.
     """
 
     def __init__(self, client: StorageClient) -> None:
@@ -507,11 +508,11 @@ class _Worker:
         except OSError as error:
             self._begun.set_exception(error)
             return
-        # A task that raises one of these throws it through the loop as well. Whoever made the task
-        # is told, and the loop goes on where it was.
-        with suppress(KeyboardInterrupt, SystemExit), asyncio.Runner(loop_factory=lambda: loop):
+        with closing(loop):
             staying = loop.create_task(self._stay())
             while not staying.done():
+                # A task that raises one of these throws it through the loop as well. Whoever made
+                # the task is told, and the loop goes on where it was.
                 with suppress(KeyboardInterrupt, SystemExit):
                     loop.run_until_complete(staying)
 
@@ -522,6 +523,13 @@ class _Worker:
             await self._end.wait()
         await self._client.close()
         self._fail_calls()
+        if left := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in left:
+                task.cancel()
+            # One that refuses to end is left, as the client leaves its handlers.
+            await asyncio.wait(left, timeout=subscriptions.HANDLER_GRACE_SECONDS)
+        await self._loop.shutdown_asyncgens()
+        await self._loop.shutdown_default_executor()
 
     def _begin(self, call: _Call[Any]) -> None:
         if self.is_ending:

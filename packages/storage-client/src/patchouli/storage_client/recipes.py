@@ -21,15 +21,26 @@ if TYPE_CHECKING:
 MAX_UPDATES: Final = 5  # of one upsert or removal; every further one has lost a race
 
 
-def require_object(what: str, value: object, *names: str) -> None:
-    """Return if `value` is an object that has members of all `names`.
+def require_object(what: str, value: object, *members: str) -> None:
+    """Return if `value` is an object that has all `members`.
 
     Raises:
         TypeError: It is not.
     """
-    if not (isinstance(value, Mapping) and all(name in value for name in names)):
-        members = ", ".join(f"{name!r}: …" for name in names) or "…"
-        raise TypeError(f"{what} must be {{{members}}}, not {reprlib.repr(cast('object', value))}")
+    if not (isinstance(value, Mapping) and all(name in value for name in members)):
+        shape = ", ".join(f"{name!r}: …" for name in members) or "…"
+        raise TypeError(f"{what} must be {{{shape}}}, not {reprlib.repr(cast('object', value))}")
+
+
+def names(what: str, given: Sequence[str]) -> list[str]:
+    """Return several names as a list.
+
+    Raises:
+        TypeError: `given` is one text, whose letters would be taken for names.
+    """
+    if isinstance(given, str):
+        raise TypeError(f"{what} must be a list of names, not {reprlib.repr(given)}")
+    return list(given)
 
 
 def query_params(
@@ -41,12 +52,12 @@ def query_params(
     """Return the parameters of a retrieve; what is None is not sent.
 
     Raises:
-        TypeError: The instruction is no object.
+        TypeError: The instruction is no object, or the types are one text.
     """
     require_object("an instruction", instruction)
     data: dict[str, object] = {"query": json_text(instruction, "/data/query")}
     if types is not None:
-        data["types"] = list(types)
+        data["types"] = names("types", types)
     if limit is not None:
         data["limit"] = limit
     return {"meta": meta, "data": data}
