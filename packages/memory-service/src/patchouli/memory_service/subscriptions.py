@@ -196,7 +196,8 @@ class _Worker:
                 if failure.reset_required or not failure.retryable:
                     return
                 await self._pause()
-        except BaseException as error:  # a task's top: nothing foreign runs here, see `Tasks.run`
+        except (Exception, asyncio.CancelledError) as error:  # a task's top
+            # Nothing foreign runs in this task (see `tasks`), so the cancellation is its own.
             self._reporter.report(self.delivery.plugin_id, fatal_failure(error))
             raise
         finally:
