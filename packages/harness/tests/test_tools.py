@@ -85,6 +85,10 @@ class UnprintableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
+    @property
+    def code(self) -> str:
+        raise RuntimeError("no code")
+
 
 class Ending(BaseException):
     """Something that is no `Exception` and ends nobody else."""

@@ -104,7 +104,10 @@ class AttachmentError(PortError):
 
 
 class DomainError(PortError):
-    """A storage domain is open elsewhere, closed, of another version or holds an invalid record."""
+    """A storage domain cannot be opened, or a record of it be written, as asked.
+
+    Another try may help once the domain is closed elsewhere, or if it was the store that failed.
+    """
 
 
 class FsError(PortError):

@@ -29,6 +29,15 @@ def message_of(error: BaseException) -> str:
     return text_of(error) or type(error).__name__
 
 
+def code_of(error: BaseException) -> str | None:
+    """Return the code of `error`, if it has one that is a text."""
+    try:
+        code = getattr(error, "code", None)
+    except Exception:  # whatever the type of a stranger does
+        return None
+    return text_of(code) if isinstance(code, str) else None
+
+
 def text_of(value: object) -> str:
     """Return the text of `value`, lone surrogates escaped; its type if it cannot be printed."""
     try:

@@ -10,7 +10,7 @@ from patchouli.harness.jsonvalue import snapshot
 from patchouli.harness.messages import ErrorInfo, ToolResult, read_only, text_block
 from patchouli.harness.plugin import Context, Effect, Undo
 from patchouli.harness.ports import Agent, ToolCall, ToolDefinition, ToolRun, Tools
-from patchouli.harness.reference.facts import fact_of, message_of, text_of
+from patchouli.harness.reference.facts import code_of, fact_of, message_of
 from patchouli.harness.signals import CancelSource
 from patchouli.harness.tasks import is_foreign
 
@@ -197,8 +197,7 @@ def _failed(error: BaseException) -> ToolResult:
     message = message_of(error)
     content: list[Block] = [text_block(f"Error: {message}")]
     stated: dict[str, object] = {"message": message}
-    code = getattr(error, "code", None)
-    if isinstance(code, str):
-        info: ErrorInfo = {"name": type(error).__name__, "code": text_of(code)}
+    if (code := code_of(error)) is not None:
+        info: ErrorInfo = {"name": type(error).__name__, "code": code}
         stated["info"] = info
     return _sealed({"isError": True, "error": stated, "content": content})
