@@ -226,8 +226,14 @@ async def test_a_cancellation_that_is_left_behind_stalls_nothing(
     assert [one.unsubscribed for one in scene.attempts] == [1] * len(scene.attempts)
 
 
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise asyncio.CancelledError
+
+
 @pytest.mark.parametrize(
-    "raised", [asyncio.CancelledError("no"), GeneratorExit("no"), RuntimeError("no")]
+    "raised",
+    [asyncio.CancelledError("no"), GeneratorExit("no"), RuntimeError("no"), UnspeakableError()],
 )
 async def test_an_error_callback_may_raise_anything(
     memory: MemoryService, raised: BaseException, logged: pytest.LogCaptureFixture
@@ -299,10 +305,6 @@ async def test_an_error_callback_that_leaves_something_to_await_is_named(
 
 
 async def test_a_failure_that_cannot_be_printed_is_reported(memory: MemoryService) -> None:
-    class UnspeakableError(Exception):
-        def __str__(self) -> str:
-            raise asyncio.CancelledError
-
     async def fails() -> None:
         raise UnspeakableError
 

@@ -57,7 +57,8 @@ class Reporter:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as raised:  # the consumer's own code
-            logger.error("on_error failed for plugin %s: %s", plugin_id, raised, exc_info=raised)
+            text = error_text(raised)
+            logger.error("on_error failed for plugin %s: %s", plugin_id, text, exc_info=raised)
 
 
 class RunningSubscription:
@@ -238,9 +239,8 @@ class _Worker:
         def report() -> None:
             self._reporter.report(delivery.plugin_id, failure)
 
-        with contextlib.suppress(
-            Exception
-        ):  # stands for what ends the program, which is on its way
+        # What it raises stands for something that ends the program and is on its way already.
+        with contextlib.suppress(Exception):
             await delivery.tasks.run(report, f"on_error for {delivery.who}", "answer")
 
     async def _pause(self) -> None:
