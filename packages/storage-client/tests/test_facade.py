@@ -26,9 +26,9 @@ from patchouli.storage_client import (
     StorageClient,
     SyncStorageClient,
     subscriptions,
+    worker,
 )
-from patchouli.storage_client import facade as facade_module
-from patchouli.storage_client.facade import THREAD_NAME
+from patchouli.storage_client.worker import THREAD_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -326,10 +326,10 @@ def test_threads_share_a_facade(facade: SyncStorageClient, name: str) -> None:
             failures.append(error)
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join()
 
     assert failures == []
     ids = [f"{name}-{number}-9" for number in range(4)]
@@ -504,9 +504,7 @@ def test_a_start_interrupted_around_the_launch_leaves_no_thread(
 
             patch.setattr(threading.Thread, "start", launch)
         else:
-            patch.setattr(
-                facade_module.Future, "result", lambda *_: (_ for _ in ()).throw(Interrupted)
-            )
+            patch.setattr(worker.Future, "result", lambda *_: (_ for _ in ()).throw(Interrupted))
         facade = SyncStorageClient(config)
         with pytest.raises(Interrupted):
             facade.start()
