@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREAD_NAME: Final = "patchouli-storage-client"
-LAUNCH_SECONDS: Final = (
-    1.0  # a thread whose launch was interrupted has begun by then, or will never
-)
+# In which a thread begins whose launch was interrupted, if there is one.
+LAUNCH_SECONDS: Final = 1.0
 
 
 class Worker:
