@@ -175,8 +175,11 @@ async def test_a_turn_without_input_ends_without_a_request(host: ReferenceHost) 
 
 
 @pytest.mark.checklist("HN-27")
-async def test_an_empty_batch_after_the_last_step_ends_the_turn(host: ReferenceHost) -> None:
-    model = ScriptedModel(["one"])
+@pytest.mark.parametrize(("is_cut", "kind"), [(False, "completed"), (True, "max-tokens")])
+async def test_an_empty_batch_after_the_last_step_ends_the_turn_as_that_step_did(
+    host: ReferenceHost, is_cut: bool, kind: str
+) -> None:
+    model = ScriptedModel([Answer(content=[text_block("one")], is_cut=is_cut)])
     batches: list[int] = []
 
     async def swallow(event: PreStep, call_next: Callable[[], Awaitable[Enter]]) -> Enter:
@@ -193,7 +196,7 @@ async def test_an_empty_batch_after_the_last_step_ends_the_turn(host: ReferenceH
 
     reason = await agent.say("go")
 
-    assert reason == {"kind": "completed"}
+    assert reason == {"kind": kind}
     assert batches == [1, 1]
     assert len(model.requests) == 1
     assert log_of(agent).count("step/start") == 1
@@ -255,6 +258,25 @@ async def test_what_is_queued_while_a_turn_stops_makes_another_step(host: Refere
     await agent.say("go")
 
     assert asked == [1, 1]
+    assert texts(model.requests[1]) == ["go", "one", "wait"]
+
+
+async def test_nobody_is_asked_whether_a_turn_stops_while_input_is_pending(
+    host: ReferenceHost,
+) -> None:
+    asked: list[int] = []
+
+    async def interrupted(_: ModelRequest) -> Answer:
+        agent.inject(note("wait"))
+        return Answer(content=[text_block("one")])
+
+    model = ScriptedModel([interrupted, "two"])
+    host.kernel.root.on("agent/turn-stopping", lambda _: asked.append(len(model.requests)))
+    agent = host.create_agent(model)
+
+    await agent.say("go")
+
+    assert asked == [2]
     assert texts(model.requests[1]) == ["go", "one", "wait"]
 
 

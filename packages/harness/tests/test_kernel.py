@@ -165,13 +165,15 @@ async def test_a_provider_that_fails_leaves_its_dependents_waiting(kernel: Kerne
 async def test_dependents_have_stopped_before_a_provider_undoes_anything(kernel: Kernel) -> None:
     log: list[str] = []
 
-    def provide_lamp(ctx: Context, _: object) -> None:
+    def provide_lamp(ctx: Context, _: object) -> Undo:
         ctx.effect(says(log, "socket"))
         ctx.provide("lamp", "lit")
+        ctx.effect(says(log, "switch"))  # reverse order alone would undo it before the dependents
+        return says(log, "shop")()
 
     def provide_light(ctx: Context, _: object) -> None:
-        ctx.effect(says(log, "bulb"))
         ctx.provide("light", "bright")
+        ctx.effect(says(log, "bulb"))
 
     def read(ctx: Context, _: object) -> None:
         ctx.effect(says(log, "book"))
@@ -183,14 +185,8 @@ async def test_dependents_have_stopped_before_a_provider_undoes_anything(kernel:
 
     await provider.close()
 
-    assert log == [
-        "book begins",
-        "book ends",
-        "bulb begins",
-        "bulb ends",
-        "socket begins",
-        "socket ends",
-    ]
+    words = ("book", "bulb", "shop", "switch", "socket")
+    assert log == [f"{word} {what}" for word in words for what in ("begins", "ends")]
 
 
 @pytest.mark.checklist("HN-5")
@@ -608,6 +604,35 @@ async def test_configuration_that_is_refused_fails_the_start(kernel: Kernel) -> 
 
     assert started == [7]
     assert (bad.state, type(bad.error)) == (FAILED, ValueError)
+
+
+@pytest.mark.checklist("HN-23")
+async def test_configuration_is_made_anew_at_every_start(kernel: Kernel) -> None:
+    raw = {"wick": "short"}
+    started: list[object] = []
+
+    def config(raw: object) -> str:
+        assert isinstance(raw, dict)
+        return str(raw["wick"])
+
+    lamp = kernel.root.provide("lamp", 1)
+    spec = PluginSpec(
+        name="reader", start=lambda _, c: started.append(c), needs=("lamp",), config=config
+    )
+    scope = kernel.root.plugin(spec, raw)
+    await scope
+    await lamp.dispose()
+    lamp = kernel.root.provide("lamp", 2)
+    raw["wick"] = "long"
+    await scope
+    await lamp.dispose()
+    del raw["wick"]
+    kernel.root.provide("lamp", 3)
+
+    with pytest.raises(KeyError):
+        await scope
+    assert started == ["short", "long"]
+    assert scope.state is FAILED
 
 
 @pytest.mark.checklist("HN-25")

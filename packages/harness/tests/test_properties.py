@@ -17,10 +17,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from patchouli.harness import (
     AlreadyProvided,
@@ -47,6 +47,7 @@ class Plan:
 
     needs: tuple[str, ...]
     provides: str | None
+    effects_before: int  # it provides
     start_steps: int
     undo_steps: int
     effects: int
@@ -118,6 +119,8 @@ def body(world: World, number: int, plan: Plan) -> Callable[[Context, object], o
 
         ctx.effect(lambda: stopped)
         for position in range(plan.effects):
+            if position == plan.effects_before and plan.provides is not None:
+                ctx.provide(plan.provides, Token(number))
             for _ in range(plan.start_steps):
                 if plan.heeds_signal:
                     ctx.signal.raise_if_cancelled()
@@ -128,7 +131,7 @@ def body(world: World, number: int, plan: Plan) -> Callable[[Context, object], o
         if plan.loops:
             ctx.spawn(asyncio.Event().wait(), name="loop")
             ctx.on("event", lambda: asyncio.sleep(0))
-        if plan.provides is not None:
+        if plan.provides is not None and plan.effects_before >= plan.effects:
             ctx.provide(plan.provides, Token(number))
         if attempt in plan.failing_starts:
             raise ValueError("start")
@@ -163,6 +166,7 @@ plans = st.builds(
     Plan,
     needs=st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple),
     provides=st.none() | st.sampled_from(NAMES),
+    effects_before=st.integers(0, 3),
     start_steps=st.integers(0, 3),
     undo_steps=st.integers(0, 3),
     effects=st.integers(0, 3),
@@ -183,6 +187,22 @@ actions = st.one_of(
     st.tuples(st.just("steps"), st.integers(1, 6)),
     st.tuples(st.just("settle"), st.just(0)),
 )
+
+
+SHOP = Plan(
+    needs=(),
+    provides="a",
+    effects_before=0,
+    start_steps=0,
+    undo_steps=0,
+    effects=2,
+    failing_starts=frozenset(),
+    failing_undo=False,
+    heeds_signal=False,
+    child_needs=None,
+    loops=False,
+)
+READER = replace(SHOP, needs=("a",), provides=None, undo_steps=3)
 
 
 async def play(graph: list[Plan], script: list[tuple[str, int]]) -> None:
@@ -263,6 +283,7 @@ def check_settled(world: World) -> None:
             assert is_met
 
 
+@example([SHOP, READER], [("install", 0), ("install", 0), ("settle", 0), ("close", 0)])
 @settings(max_examples=150, deadline=None)
 @given(st.lists(plans, min_size=1, max_size=5), st.lists(actions, max_size=25))
 def test_any_order_of_events_keeps_the_promises(

@@ -7,7 +7,7 @@ is refused and never overflows the stack; a cycle is deeper than any bound and i
 
 The walkers first run without looking where they are, because nearly every value is fine; only a
 refusal is walked again, in document order, to name the place. A container that occurs in several
-places is checked once. A copy, like the text, holds it once for each place.
+places of a large value is checked once. A copy, like the text, holds it once for each place.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ JsonObject: TypeAlias = "dict[str, Json]"
 MAX_DEPTH: Final = 512  # nested arrays and objects
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**64 - 1
+_FEW_MEMBERS: Final = 10_000  # walked before remembering containers costs less than meeting them again
 
 _OBJECTS: Final = frozenset((dict, MappingProxyType))
 _ARRAYS: Final = frozenset((list, tuple))
@@ -94,7 +95,8 @@ def require_json(value: object, *, path: str = "") -> None:
     Raises:
         NotJson: Some part of `value` is no lossless JSON, or a read-only or other container.
     """
-    depths: dict[int, int] = {}  # where each container was met
+    walked = 0  # members of the containers that were met
+    depths: dict[int, int] = {}  # where each container was met, in a value that is not small
     todo: list[tuple[Iterable[Any], int]] = [((value,), 0)]
     while todo:
         items, depth = todo.pop()
@@ -103,14 +105,16 @@ def require_json(value: object, *, path: str = "") -> None:
             if kind is str and item.isascii():
                 continue  # most of most values
             if kind is dict or kind is list:
-                met = depths.get(id(item))  # pyright: ignore[reportUnknownArgumentType] - as above
-                if met is not None and depth <= met:
-                    continue
-                if met is not None:  # too deep here, perhaps, or it holds itself
-                    if (refusal := _first_refusal(value, path, _PLAIN)) is not None:
-                        raise refusal
-                    return
-                depths[id(item)] = depth  # pyright: ignore[reportUnknownArgumentType] - as above
+                if walked > _FEW_MEMBERS:
+                    met = depths.get(id(item))  # pyright: ignore[reportUnknownArgumentType] - as above
+                    if met is not None and depth <= met:
+                        continue
+                    if met is not None:  # too deep here, perhaps, or it holds itself
+                        if (refusal := _first_refusal(value, path, _PLAIN)) is not None:
+                            raise refusal
+                        return
+                    depths[id(item)] = depth  # pyright: ignore[reportUnknownArgumentType] - as above
+                walked += len(item)  # pyright: ignore[reportUnknownArgumentType] - as above
                 if depth >= MAX_DEPTH or (kind is dict and not all(map(_is_text, item))):
                     raise _refusal(value, path, _PLAIN)
                 todo.append((item.values() if kind is dict else item, depth + 1))
