@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks import comparisons, postgres, scenarios
 from benchmarks.report import Report
+from benchmarks.state import Run
 
 
 def main() -> int:
@@ -31,7 +32,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="patchouli-bench-", dir=options.folder))
     keep_bytecode(folder)
     try:
-        run = scenarios.Run(folder, report, sizes=sizes, is_long=options.long)
+        run = Run(folder, report, sizes=sizes, is_long=options.long)
         for name, scenario in (scenarios.ALL | comparisons.ALL).items():
             if not wanted or name in wanted:
                 print(f"\n== {name}", flush=True)

@@ -11,7 +11,8 @@ from langgraph.store.sqlite import SqliteStore
 
 from benchmarks import postgres
 from benchmarks.load import Load, run
-from benchmarks.scenarios import CONNECTIONS, Run
+from benchmarks.scenarios import CONNECTIONS
+from benchmarks.state import Run
 from benchmarks.values import SCOPE_TEXT, value_of, value_text
 
 

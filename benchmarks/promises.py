@@ -19,7 +19,7 @@ from benchmarks.peer import Peer, median
 from benchmarks.values import HANDSHAKE, request, value_text
 
 if TYPE_CHECKING:
-    from benchmarks.scenarios import Run
+    from benchmarks.state import Run
 
 UNITS = (2, 20, 200)  # entities of a work unit
 ROUNDS = 3  # plain and promised by turns, so that a noisy minute falls on both

@@ -7,7 +7,6 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from benchmarks.fanout import Subscribers
 from benchmarks.load import Figures, Lines, Load, run
 from benchmarks.peer import Peer, median, timed
 from benchmarks.promises import UNITS, promises
-from benchmarks.report import Report
+from benchmarks.state import Run
 from benchmarks.values import (
     HANDSHAKE,
     create,
@@ -50,31 +49,6 @@ QUERIES = {
     "newest": lambda n: {},
 }
 SELECTIVE = tuple(name for name in QUERIES if name != "range")
-
-
-@dataclass
-class Run:
-    """The state that scenarios share."""
-
-    folder: Path
-    report: Report
-    sizes: list[int]
-    is_long: bool
-    found: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def home(self) -> Path:
-        return self.folder / "home"
-
-    def keep(self, section: str, name: str, value: float, unit: str) -> float:
-        self.found[f"{section}: {name}"] = value
-        return self.report.add(section, name, value, unit)
-
-    def keep_load(self, section: str, name: str, figures: Figures) -> Figures:
-        self.keep(section, f"{name}, rate", figures.rate, "/s")
-        self.keep(section, f"{name}, median", figures.median_ms, "ms")
-        self.keep(section, f"{name}, p99", figures.p99_ms, "ms")
-        return figures
 
 
 def ceiling(run_: Run) -> None:
