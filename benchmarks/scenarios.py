@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from pathlib import Path
 
 from benchmarks import echo
 from benchmarks.daemon import COMMAND, Daemon, running
