@@ -28,7 +28,7 @@ JsonObject: TypeAlias = "dict[str, Json]"
 MAX_DEPTH: Final = 512  # nested arrays and objects
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**64 - 1
-_FEW_MEMBERS: Final = 10_000  # walked before remembering containers costs less than meeting them again
+_FEW_MEMBERS: Final = 10_000  # to walk them again costs less than to remember containers
 
 _OBJECTS: Final = frozenset((dict, MappingProxyType))
 _ARRAYS: Final = frozenset((list, tuple))
