@@ -108,6 +108,9 @@ def shared(leaf: object, levels: int) -> Any:
     return value
 
 
+MANY = [0] * 10_001  # beside these a container is remembered from its first place on
+
+
 def test_what_occurs_in_many_places_is_checked_once() -> None:
     require_json(shared(1, 512))  # at one level more for each place, it would never end
     require_json({"deep first": shared(1, 300), "again": [shared(1, 300)]})
@@ -129,26 +132,28 @@ def test_a_refusal_in_what_is_shared_names_the_first_place(value: Any, path: str
     assert caught.value.path == path
 
 
-def test_a_container_that_is_fine_at_first_may_be_too_deep_later() -> None:
+@pytest.mark.parametrize("beside", [[], MANY])
+def test_a_container_that_is_fine_at_first_may_be_too_deep_later(beside: list[int]) -> None:
     tail = shared(1, 510)
 
-    require_json([tail, [tail]])
+    require_json([beside, [tail], tail])
     with pytest.raises(NotJson, match="512") as caught:
-        require_json([tail, [[tail]]])
+        require_json([beside, [[tail]], tail])
 
     assert caught.value.path.startswith("/1/0/0/")
     assert caught.value.path.count("/") == 512
 
 
-def test_a_cycle_is_found_behind_what_is_shared() -> None:
+@pytest.mark.parametrize("beside", [[], MANY])
+def test_a_cycle_is_found_behind_what_is_shared(beside: list[int]) -> None:
     inner: list[Any] = [1]
     outer: dict[str, Any] = {"a": inner, "b": inner}
     inner.append([outer, outer])
 
     with pytest.raises(NotJson, match="holds itself") as caught:
-        require_json([outer, outer])
+        require_json([beside, outer, outer])
 
-    assert caught.value.path == "/0/a/1/0"
+    assert caught.value.path == "/1/a/1/0"
     inner.clear()
 
 
@@ -168,10 +173,12 @@ def test_whatever_is_shared_only_what_holds_itself_is_refused(edges: list[list[i
         )
 
     if reaches_itself(0, frozenset()):
-        with pytest.raises(NotJson, match="holds itself"):
-            require_json(nodes[0])
+        for value in (nodes[0], [MANY, nodes[0]]):
+            with pytest.raises(NotJson, match="holds itself"):
+                require_json(value)
     else:
         require_json(nodes[0])
+        require_json([MANY, nodes[0]])
     for node in nodes:
         node.clear()
 
