@@ -175,11 +175,17 @@ async def test_a_turn_without_input_ends_without_a_request(host: ReferenceHost) 
 
 
 @pytest.mark.checklist("HN-27")
-@pytest.mark.parametrize(("is_cut", "kind"), [(False, "completed"), (True, "max-tokens")])
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer(content=[text_block("one")]), "completed"),
+        (Answer(content=[text_block("one")], is_cut=True), "max-tokens"),
+    ],
+)
 async def test_an_empty_batch_after_the_last_step_ends_the_turn_as_that_step_did(
-    host: ReferenceHost, is_cut: bool, kind: str
+    host: ReferenceHost, answer: Answer, kind: str
 ) -> None:
-    model = ScriptedModel([Answer(content=[text_block("one")], is_cut=is_cut)])
+    model = ScriptedModel([answer])
     batches: list[int] = []
 
     async def swallow(event: PreStep, call_next: Callable[[], Awaitable[Enter]]) -> Enter:
@@ -523,6 +529,50 @@ async def test_events_carry_their_agent(host: ReferenceHost) -> None:
     ]
     assert dict(agent.options) == {"maxTokens": 7}
     assert host.agents.list() == ()
+
+
+async def never(_: ModelRequest) -> Answer:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.parametrize("by", ["dispose_agent", "kernel"])
+async def test_an_agent_that_is_let_go_is_told_to_be_gone_after_its_last_turn(
+    host: ReferenceHost, told: list[str], by: str
+) -> None:
+    begun = asyncio.Event()
+
+    async def answer(request: ModelRequest) -> Answer:
+        begun.set()
+        return await never(request)
+
+    agent = host.create_agent(ScriptedModel([answer]), session_id="s1")
+    turn = asyncio.create_task(agent.say("go"))
+    await begun.wait()
+
+    if by == "kernel":
+        await host.kernel.aclose()
+    else:
+        await host.dispose_agent(agent)
+        stored = await host.sessions.read_from("s1", 0)
+        assert stored.events == agent.session.events
+
+    assert await turn == {"kind": "aborted", "reason": "the agent is disposed of"}
+    gone = [] if by == "kernel" else ["session/disposed"]
+    assert told[told.index("turn/end") :] == ["turn/end", "agent/status", "agent/disposed", *gone]
+    with pytest.raises(RuntimeError, match="was disposed of"):
+        await agent.say("once more")
+
+
+async def test_an_agent_is_not_let_go_in_its_own_turn(host: ReferenceHost) -> None:
+    host.kernel.root.on("agent/turn-stopping", lambda event: host.dispose_agent(event.agent))
+    agent = host.create_agent(ScriptedModel(["one", "two"]))
+
+    reason = await agent.say("go")
+
+    assert reason["kind"] == "error"
+    assert "its own turn" in reason["error"]["message"]
+    assert host.agents.get(agent.id) is agent
 
 
 @pytest.mark.checklist("HN-18")

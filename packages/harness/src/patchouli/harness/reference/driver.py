@@ -24,6 +24,7 @@ import json
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
+from patchouli.harness.errors import Aborted
 from patchouli.harness.events import (
     AGENT_ERROR,
     AGENT_PRE_STEP,
@@ -88,6 +89,10 @@ class DrivenAgent(Agent):
         self._inbox: list[Message] = []
         self._turn = _last_turn(session.events)
         self._source: CancelSource | None = None
+        self._taken_in: asyncio.Task[Any] | None = None  # the task of the running turn
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._is_retired = False
 
     @property
     def id(self) -> str:
@@ -124,7 +129,7 @@ class DrivenAgent(Agent):
 
         Raises:
             NotJson: `text` has a lone surrogate; no turn was taken.
-            RuntimeError: A turn is running.
+            RuntimeError: A turn is running, or the agent was disposed of.
         """
         self._require_idle()  # else the text would join the turn that is running
         self.inject(create_user_message([text_block(text)], {"kind": "user"}))
@@ -137,20 +142,37 @@ class DrivenAgent(Agent):
         task as well is raised from here; the end of the turn is logged in each case.
 
         Raises:
-            RuntimeError: A turn is running.
+            RuntimeError: A turn is running, or the agent was disposed of.
         """
         self._require_idle()
         self._source = CancelSource()
+        self._taken_in = asyncio.current_task()
+        self._is_idle.clear()
         self._turn += 1
         turn = _Turn(self, self._kernel, self._tools, self._inbox, self._turn, self._source.signal)
         self._tell_status()
         try:
             return await turn.run()
         finally:
-            self._source = None
+            self._source = self._taken_in = None
             self._tell_status()
+            self._is_idle.set()
+
+    async def retire(self) -> None:
+        """Take no more turns; a running one ends as aborted, and this returns after its end.
+
+        Raises:
+            RuntimeError: The running turn itself calls this; it could never end.
+        """
+        if self._taken_in is not None and self._taken_in is asyncio.current_task():
+            raise RuntimeError(f"agent {self.id!r} is disposed of in its own turn")
+        self._is_retired = True
+        self.cancel(Aborted("the agent is disposed of"))
+        await self._is_idle.wait()
 
     def _require_idle(self) -> None:
+        if self._is_retired:
+            raise RuntimeError(f"agent {self.id!r} was disposed of")
         if self._source is not None:
             raise RuntimeError(f"agent {self.id!r} is in a turn already")
 

@@ -115,19 +115,29 @@ class ReferenceHost:
             session = self.sessions.create(session_id, **header)
         agent = DrivenAgent(self.kernel, session, self.tools, model, options=kept)
         try:
-            self._agents[agent.id] = self.agents.register(agent)
+            registered = self.agents.register(agent)
         except BaseException:
             self.sessions.dispose(session)
             raise
+
+        async def leave() -> None:
+            await agent.retire()  # its last turn has ended before it is told to be gone
+            await registered.dispose()
+
+        self._agents[agent.id] = self.kernel.root.effect(lambda: leave, f"turns of {agent.id}")
         self.kernel.root.notify(AGENT_SESSION_START, SessionStart(agent=agent, source=source))
         return agent
 
     async def dispose_agent(self, agent: DrivenAgent) -> None:
         """Let an agent go, store the rest of its log, then let its session go.
 
+        A turn that is running ends as aborted first.
+
         Raises:
+            RuntimeError: The agent's own turn calls this; it could never end.
             Exception: What a listener of ``session/flush`` raised; the session stays live.
         """
+        await agent.retire()  # here already, where its own turn is told apart from others
         await self._agents.pop(agent.id).dispose()
         await self.sessions.flush(agent.session)
         self.sessions.dispose(agent.session)
