@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.harness import (
+    CancelSource,
     DomainChanged,
     DomainError,
     DomainSpec,
@@ -58,6 +60,14 @@ def stored(path: Path) -> list[tuple[str, str, str]]:
     return rows
 
 
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a locked database fail at once."""
+    monkeypatch.setattr(
+        "patchouli.harness.reference.domains.sqlite3.connect",
+        partial(sqlite3.connect, timeout=0),  # else SQLite waits for the lock, 5 s
+    )
+
+
 def code_of(caught: pytest.ExceptionInfo[DomainError]) -> str:
     return caught.value.code
 
@@ -104,6 +114,111 @@ async def test_a_write_is_on_the_disk_before_it_is_seen_and_told(
     deleted = DomainChanged(domain="notes", table="texts", key="a", operation="delete")
     assert seen_early is None
     assert told == [(put, "one", [("texts", "a", '"one"')]), (deleted, None, [])]
+
+
+async def test_dropping_what_is_not_there_writes_and_tells_nothing(
+    kernel: Kernel, store: SqliteDomains, path: Path
+) -> None:
+    told: list[tuple[str, str]] = []
+    kernel.root.on("domain/changed", lambda change: told.append((change.operation, change.key)))
+    table = (await store.open(SPEC)).table("things")
+    other = sqlite3.connect(path, isolation_level=None)
+    version = other.execute("PRAGMA data_version").fetchone()
+
+    found = await table.delete("k")
+    same = other.execute("PRAGMA data_version").fetchone()
+    # What counts is what is there when its turn to be written comes.
+    both = await asyncio.gather(table.put("k", 1), table.delete("k"), table.delete("k"))
+    other.close()
+
+    assert (found, same) == (False, version)
+    assert both == [None, True, False]
+    assert told == [("put", "k"), ("delete", "k")]
+
+
+async def test_a_signal_ends_the_wait_and_not_what_was_asked_for(
+    store: SqliteDomains, path: Path
+) -> None:
+    source, reason = CancelSource(), ValueError("enough")
+    domain = await store.open(SPEC, signal=source.signal)
+    table = domain.table("things")
+    await table.put("gone", 1, signal=source.signal)
+    waits = [
+        asyncio.create_task(table.put("k", 1, signal=source.signal)),
+        asyncio.create_task(table.delete("gone", signal=source.signal)),
+        asyncio.create_task(domain.singleton().put(2, signal=source.signal)),
+    ]
+    await asyncio.sleep(0)
+    waits.append(asyncio.create_task(domain.close(signal=source.signal)))
+    await asyncio.sleep(0)
+
+    source.cancel(reason)
+
+    assert await asyncio.gather(*waits, return_exceptions=True) == [reason] * 4
+    await domain.close()
+    assert stored(path) == [("", "", "2"), ("things", "k", "1")]
+
+
+async def test_nothing_is_asked_for_with_a_signal_that_has_fired(
+    store: SqliteDomains, path: Path
+) -> None:
+    source = CancelSource()
+    source.cancel(ValueError("enough"))
+    domain = await store.open(SPEC)
+    table = domain.table("things")
+
+    for late in (
+        table.put("k", 1, signal=source.signal),
+        table.delete("k", signal=source.signal),
+        domain.singleton().put(2, signal=source.signal),
+        store.open(replace(SPEC, name="more"), signal=source.signal),
+    ):
+        with pytest.raises(ValueError, match="enough"):
+            await late
+
+    await domain.close(signal=source.signal)  # which has nothing to wait for
+    assert stored(path) == []
+    with pytest.raises(DomainError, match="closed"):
+        await table.put("k", 1)
+    await store.open(replace(SPEC, name="more"))
+
+
+async def test_a_signal_that_fires_while_a_domain_opens_leaves_it_closed(
+    store: SqliteDomains,
+) -> None:
+    source = CancelSource()
+    opening = asyncio.create_task(store.open(SPEC, signal=source.signal))
+    await asyncio.sleep(0)
+    source.cancel(ValueError("enough"))
+
+    with pytest.raises(ValueError, match="enough"):
+        await opening
+    await store.open(SPEC)
+
+
+async def test_a_write_that_fails_when_nobody_waits_is_logged(
+    store: SqliteDomains,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    logged: pytest.LogCaptureFixture,
+) -> None:
+    no_patience(monkeypatch)
+    source = CancelSource()
+    domain = await store.open(SPEC)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    writing = asyncio.create_task(domain.table("things").put("k", 1, signal=source.signal))
+    await asyncio.sleep(0)
+    source.cancel(ValueError("enough"))
+    with pytest.raises(ValueError, match="enough"):
+        await writing
+    await domain.close()
+    other.close()
+
+    assert [r.message for r in logged.records if r.levelname == "ERROR"] == [
+        "write notes failed after it was abandoned"
+    ]
 
 
 async def test_writes_are_made_in_the_order_in_which_they_were_asked_for(
@@ -237,10 +352,7 @@ async def test_names_are_checked_and_absent_things_are_key_errors(
 async def test_a_store_that_another_process_locks_fails_with_a_code(
     store: SqliteDomains, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "patchouli.harness.reference.domains.sqlite3.connect",
-        partial(sqlite3.connect, timeout=0),  # else SQLite waits for the lock, 5 s
-    )
+    no_patience(monkeypatch)
     domain = await store.open(SPEC)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.harness import (
     AttachmentError,
+    CancelSource,
     DomainChanged,
     DomainError,
     DomainSpec,
@@ -105,6 +107,13 @@ async def test_workspaces_are_told_and_know_whether_they_are_there(
     present = await workspace.status()
     (tmp_path / "garden").rmdir()
     absent = await workspace.status()
+    source = CancelSource()
+    asking = asyncio.create_task(workspace.status(signal=source.signal))
+    await asyncio.sleep(0)
+    source.cancel(ValueError("enough"))
+    for asked in (asking, workspace.status(signal=source.signal)):
+        with pytest.raises(ValueError, match="enough"):
+            await asked
     listed = host.workspaces.list()
     host.workspaces.remove(workspace)
 

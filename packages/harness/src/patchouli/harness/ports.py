@@ -1,8 +1,9 @@
 """The services that a host publishes, as protocols; each stands under the name given with it.
 
 A host publishes those that it has; a plugin declares those that it needs and waits for the others.
-Methods that do I/O are asynchronous and take a signal; when it fires they raise its reason.
-Collections that are returned are snapshots.
+Methods that do I/O are asynchronous and take a signal, which says that nobody waits for the result:
+they raise its reason, or where their port has a code for it, an error with that code. A write that
+was asked for before may still be made. Collections that are returned are snapshots.
 """
 
 from __future__ import annotations
@@ -444,7 +445,7 @@ class Workspace(Protocol):
         """For people."""
         ...
 
-    async def status(self) -> Literal["ok", "missing-dir"]:
+    async def status(self, *, signal: CancelSignal | None = None) -> Literal["ok", "missing-dir"]:
         """Say whether the directory is there now."""
         ...
 
@@ -508,7 +509,7 @@ class KvTable(Protocol):
         """Return how many records there are."""
         ...
 
-    async def put(self, key: str, value: Json) -> None:
+    async def put(self, key: str, value: Json, *, signal: CancelSignal | None = None) -> None:
         """Keep a record; it is durable before it can be read.
 
         Raises:
@@ -517,7 +518,7 @@ class KvTable(Protocol):
         """
         ...
 
-    async def delete(self, key: str) -> bool:
+    async def delete(self, key: str, *, signal: CancelSignal | None = None) -> bool:
         """Drop a record; say whether there was one.
 
         Raises:
@@ -533,7 +534,7 @@ class Singleton(Protocol):
         """Return the record."""
         ...
 
-    async def put(self, value: Json) -> None:
+    async def put(self, value: Json, *, signal: CancelSignal | None = None) -> None:
         """Replace the record; it is durable before it can be read.
 
         Raises:
@@ -561,15 +562,18 @@ class Domain(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Refuse new writes and return when those under way are done; once or more often."""
+    async def close(self, *, signal: CancelSignal | None = None) -> None:
+        """Refuse new writes and return when those under way are done; once or more often.
+
+        A signal ends the wait alone: the domain is closed all the same.
+        """
         ...
 
 
 class StorageDomains(Protocol):
     """Durable records for plugins (service ``storageDomain``)."""
 
-    async def open(self, spec: DomainSpec) -> Domain:
+    async def open(self, spec: DomainSpec, *, signal: CancelSignal | None = None) -> Domain:
         """Open a domain, which its opener closes.
 
         Raises:

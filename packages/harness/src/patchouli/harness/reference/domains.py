@@ -1,8 +1,8 @@
 """Durable records in one SQLite file.
 
 All records of an open domain are in memory. A write goes to the disk first, in the one thread of
-the store and with a sync, and is seen and told only then. A write that has begun ends, though
-whoever asked for it has gone; closing a domain waits for those.
+the store and with a sync, and is seen and told only then. What was asked for is done though whoever
+asked is cancelled or told by a signal to wait no longer; closing a domain waits for its writes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from patchouli.harness.events import DOMAIN_CHANGED, DomainChanged
 from patchouli.harness.jsonvalue import encode_json, require_json, snapshot
 from patchouli.harness.ports import Domain, DomainSpec, KvTable, Singleton, StorageDomains
 from patchouli.harness.reference.facts import message_of
+from patchouli.harness.signals import CancelSource
+from patchouli.harness.tasks import abandon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from patchouli.harness.jsonvalue import Json
     from patchouli.harness.kernel import Kernel
     from patchouli.harness.ports import RecordValidator
+    from patchouli.harness.signals import CancelSignal
 
 R = TypeVar("R")
 
@@ -61,17 +64,21 @@ class SqliteDomains(StorageDomains):
         self._open: dict[str, _Domain] = {}
         self._opening: set[str] = set()
 
-    async def open(self, spec: DomainSpec) -> Domain:
+    async def open(self, spec: DomainSpec, *, signal: CancelSignal | None = None) -> Domain:
         """Open a domain, all of whose records are valid."""
+        if signal is not None:
+            signal.raise_if_cancelled()
         if not _NAME.fullmatch(spec.name):
             raise ValueError(f"a domain cannot be called {spec.name!r}")
         if spec.name in self._open or spec.name in self._opening:
             raise DomainError("already-open", f"domain {spec.name!r} is open already")
         self._opening.add(spec.name)
         try:
-            records = await self.run(
-                lambda connection: _load(connection, spec), what=f"open {spec.name!r}"
+            loading = asyncio.create_task(
+                self.run(lambda connection: _load(connection, spec), what=f"open {spec.name!r}"),
+                name=f"open {spec.name}",
             )
+            records = await self.end_of(loading, signal)
             domain = _Domain(self, spec, _validated(spec, records))
             self._open[spec.name] = domain
             return domain
@@ -111,6 +118,25 @@ class SqliteDomains(StorageDomains):
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
+    async def end_of(self, task: asyncio.Task[R], signal: CancelSignal | None) -> R:
+        """Return what `task` returns; it goes on though the caller does not wait any more.
+
+        Raises:
+            Exception: The reason of `signal`, if it fires before the end.
+        """
+        signal = signal or CancelSource().signal
+        told = asyncio.get_running_loop().create_future()
+        forget = signal.add_callback(lambda: told.set_result(None))
+        try:
+            await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            forget()
+            if not task.done():
+                abandon(task, self._kernel.root.logger, task.get_name())
+        if not task.done():
+            signal.raise_if_cancelled()
+        return task.result()
+
     def forget(self, name: str) -> None:
         """Let a domain be opened again."""
         del self._open[name]
@@ -136,7 +162,7 @@ class _Domain(Domain):
             ),
             spec.singleton.initial,
         )
-        self._writes: set[asyncio.Task[None]] = set()
+        self._writes: set[asyncio.Task[bool]] = set()
         self._turn = asyncio.Lock()  # first come, first written
         self._closing: asyncio.Task[None] | None = None
 
@@ -152,33 +178,44 @@ class _Domain(Domain):
             raise KeyError(f"domain {self.name!r} has no singleton")
         return self._singleton
 
-    async def close(self) -> None:
+    async def close(self, *, signal: CancelSignal | None = None) -> None:
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name=f"close {self.name}")
-        await asyncio.shield(self._closing)
+        await self._store.end_of(self._closing, signal)
 
     async def _close(self) -> None:
         while self._writes:
             await asyncio.wait(self._writes)
         self._store.forget(self.name)
 
-    async def write(self, change: DomainChanged, apply: Callable[[], None]) -> None:
-        """Make a change on the disk, then `apply` it in memory and tell."""
+    async def write(
+        self, change: DomainChanged, records: dict[str, Json], signal: CancelSignal | None
+    ) -> bool:
+        """Make a change on the disk, then in `records`, and tell; say whether there was any."""
         if self._closing is not None:
             raise DomainError("closed", f"domain {self.name!r} is closed")
-        task = asyncio.create_task(self._write(change, apply), name=f"write {self.name}")
+        if signal is not None:
+            signal.raise_if_cancelled()
+        task = asyncio.create_task(self._write(change, records), name=f"write {self.name}")
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
-        await asyncio.shield(task)
+        return await self._store.end_of(task, signal)
 
-    async def _write(self, change: DomainChanged, apply: Callable[[], None]) -> None:
+    async def _write(self, change: DomainChanged, records: dict[str, Json]) -> bool:
         async with self._turn:
+            if change.operation == "delete" and change.key not in records:
+                return False
             await self._store.run(
                 lambda connection: _write(connection, change),
                 what=f"{change.operation} {change.key!r}",
             )
-            apply()
+            match change.operation:
+                case "put":
+                    records[change.key] = snapshot(change.value)  # what is told is another copy
+                case "delete":
+                    del records[change.key]
             self._store.tell(change)
+            return True
 
 
 class _Table(KvTable):
@@ -199,28 +236,17 @@ class _Table(KvTable):
     def __len__(self) -> int:
         return len(self._records)
 
-    async def put(self, key: str, value: Json) -> None:
+    async def put(self, key: str, value: Json, *, signal: CancelSignal | None = None) -> None:
         with _refusing_record(self._name, key):
             _require_key(key)
             copy = snapshot(value)
             self._validate(snapshot(copy))
+        await self._domain.write(self._change(key, "put", copy), self._records, signal)
 
-        def apply() -> None:
-            self._records[key] = snapshot(copy)  # the other copy is told
-
-        await self._domain.write(self._change(key, "put", copy), apply)
-
-    async def delete(self, key: str) -> bool:
+    async def delete(self, key: str, *, signal: CancelSignal | None = None) -> bool:
         with _refusing_record(self._name, key):
             _require_key(key)
-        had: list[Json] = []
-
-        def apply() -> None:
-            if key in self._records:
-                had.append(self._records.pop(key))
-
-        await self._domain.write(self._change(key, "delete"), apply)
-        return bool(had)
+        return await self._domain.write(self._change(key, "delete"), self._records, signal)
 
     def _change(
         self, key: str, operation: Literal["put", "delete"], value: Json = None
@@ -238,8 +264,8 @@ class _Singleton(Singleton):
     def get(self) -> Json:
         return self._table.get(_SINGLETON_KEY) if len(self._table) else snapshot(self._initial)
 
-    async def put(self, value: Json) -> None:
-        await self._table.put(_SINGLETON_KEY, value)
+    async def put(self, value: Json, *, signal: CancelSignal | None = None) -> None:
+        await self._table.put(_SINGLETON_KEY, value, signal=signal)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from patchouli.harness.kernel import Kernel
+    from patchouli.harness.signals import CancelSignal
 
 WORKSPACES_DOMAIN: Final = "workspaces"  # the name under which changes are told
 
@@ -35,8 +36,12 @@ class _Workspace(Workspace):
     def title(self) -> str:
         return self._title
 
-    async def status(self) -> Literal["ok", "missing-dir"]:
+    async def status(self, *, signal: CancelSignal | None = None) -> Literal["ok", "missing-dir"]:
+        if signal is not None:
+            signal.raise_if_cancelled()
         is_there = await asyncio.to_thread(Path(self._path).is_dir)
+        if signal is not None:
+            signal.raise_if_cancelled()
         return "ok" if is_there else "missing-dir"
 
 
