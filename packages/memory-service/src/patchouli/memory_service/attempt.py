@@ -95,6 +95,8 @@ class Attempt:
         "_over",
         "_overflow",
         "_queue",
+        "_saving",
+        "_unsubscribe_failure",
     )
 
     def __init__(self, delivery: Delivery) -> None:
@@ -102,13 +104,15 @@ class Attempt:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[Change | Boundary, asyncio.Future[None]]] = deque()
         self._failure: Exception | None = None  # the first one, which is the one to report
-        self._handle: PluginSubscription | None = None
+        self._handle: PluginSubscription | None = None  # until it is told to unsubscribe
+        self._unsubscribe_failure: Exception | None = None  # reported if nothing else failed
         self._overflow: MemorySubscriptionError | None = None
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._idle: asyncio.Future[None] | None = None  # what the consumer waits for
         self._is_accepting = True
         self._is_ending = False
         self._is_abandoned = False
+        self._saving = delivery.tasks.steps("%s takes long to save", delivery.store_who)
 
     async def run(self) -> None:
         """Return at an orderly end or a stop, with every change settled.
@@ -116,7 +120,7 @@ class Attempt:
         Raises:
             Exception: What ended the attempt.
             CancelledError: The worker was cancelled, which nothing in the service does. Changes are
-                refused; the plugin is not told.
+                refused, and the plugin has had the grace to unsubscribe.
         """
         delivery = self._delivery
         watcher: asyncio.Task[None] | None = None
@@ -135,8 +139,7 @@ class Attempt:
             self._is_accepting = False
             if delivery.removed is not None and not self._over.done():
                 self._fail(delivery.removed)
-            if handle is not None:
-                await self._unsubscribe(handle)
+            await self._unsubscribe()
             self._end_consumer()
             await asyncio.wait({consumer})
             await asyncio.sleep(0)  # lets a watcher that was just told end by itself
@@ -150,7 +153,10 @@ class Attempt:
                 self._refuse_rest()
             if watcher is not None:
                 delivery.tasks.cancel(watcher, delivery.plugin_id, "the attempt has ended")
-        failure = self._failure or self._overflow
+            if self._handle is not None:  # the worker was cancelled
+                ending = delivery.tasks.start(self._unsubscribe(), self._name("end"))
+                await asyncio.wait({ending}, timeout=delivery.tasks.grace)
+        failure = self._failure or self._overflow or self._unsubscribe_failure
         if watcher is not None and not watcher.done():
             await asyncio.sleep(0)
         if failure is not None:
@@ -185,16 +191,17 @@ class Attempt:
         finally:
             timer.cancel()
             self._is_abandoned = not opening.done()
-        if self._is_abandoned:
+        if self._handle is None and self._failure is None:
             if delivery.removed is not None:
                 self._fail(delivery.removed)
-            return None
-        if self._handle is None and self._failure is None:  # cancelled before its first step
-            self._fail(asyncio.CancelledError())
+            elif not delivery.signal.cancelled:  # somebody cancelled it before its first step
+                self._fail(asyncio.CancelledError())
         return self._handle
 
     async def _subscribe(self) -> None:
         delivery = self._delivery
+        if delivery.halted.done():  # since this task was made
+            return
         request = PluginSubscribeRequest(meta=delivery.meta, after_cursor=delivery.cursor)
         try:
             opened = delivery.subscribe(request, self._emit, CallContext(signal=delivery.signal))
@@ -283,32 +290,28 @@ class Attempt:
                 if (stopped := delivery.signal.reason) is not None:
                     _refuse(settled, stopped)
                     return
-            await self._save(cursor)
+            self._saving.begin()
+            await delivery.store.save(delivery.plugin_id, cursor)
         except BaseException as error:  # the consumer's own code
             _refuse(settled, self._fail(error))
             delivery.tasks.caught(error, f"a change of {delivery.who}")
             return
+        finally:
+            self._saving.end()
         delivery.cursor = cursor
         if isinstance(emitted, Change):
             delivery.failures = 0
         _settle(settled)
 
-    async def _save(self, cursor: str) -> None:
-        delivery = self._delivery
-        timer = delivery.tasks.watch("%s takes long to save", delivery.store_who)
+    async def _unsubscribe(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        tasks, who = self._delivery.tasks, self._delivery.who
         try:
-            await delivery.store.save(delivery.plugin_id, cursor)
-        finally:
-            timer.cancel()
-
-    async def _unsubscribe(self, handle: PluginSubscription) -> None:
-        delivery = self._delivery
-        try:
-            await delivery.tasks.run(lambda: handle.unsubscribe(), delivery.who, "unsubscribe")
-        except Exception as error:  # a plugin call
-            # With a failure already there, or at a stop, this one tells nothing new.
-            if not delivery.signal.cancelled and self._overflow is None:
-                self._fail(error)
+            await tasks.run(lambda: handle.unsubscribe(), who, "unsubscribe")
+        except Exception as error:  # a plugin call; it touches no change
+            self._unsubscribe_failure = error
 
     def _fail(self, error: BaseException) -> Exception:
         """End the attempt, with `error` unless it has failed; return `error` as an exception."""

@@ -25,6 +25,44 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+class Steps:
+    """Names who takes longer than the grace for one of many steps, of which none overlap.
+
+    One timer watches over all of them: one each would cost more than a short step itself.
+    """
+
+    __slots__ = ("_args", "_began", "_message", "_tasks", "_time", "_timer")
+
+    def __init__(self, tasks: Tasks, message: str, args: tuple[object, ...]) -> None:
+        self._tasks = tasks
+        self._message = message
+        self._args = args
+        self._time = asyncio.get_running_loop().time
+        self._began: float | None = None  # the step under way
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Watch over a step from now on."""
+        self._began = self._time()
+        if self._timer is None:
+            self._arm(self._began)
+
+    def end(self) -> None:
+        """Say that there is no step under way."""
+        self._began = None
+
+    def _arm(self, began: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(began + self._tasks.grace, self._look, began)
+
+    def _look(self, began: float) -> None:
+        self._timer = None
+        if self._began == began:
+            self._tasks.logger.warning(self._message, *self._args)
+        elif self._began is not None:  # a later step than the one that armed the timer
+            self._arm(self._began)
+
+
 class Tasks:
     """Every task of one service, whoever waits for it, so that none is without a reference."""
 
@@ -72,6 +110,10 @@ class Tasks:
         """Log `message` after the grace, unless the handle is cancelled before."""
         loop = asyncio.get_running_loop()
         return loop.call_later(self.grace, self.logger.warning, message, *args)
+
+    def steps(self, message: str, *args: object) -> Steps:
+        """Return what logs `message` for each step that takes longer than the grace."""
+        return Steps(self, message, args)
 
     def caught(self, error: BaseException, who: str) -> None:
         """Write down what foreign code raised, and raise it again if it ends the program."""
