@@ -26,7 +26,7 @@ DEFAULT_RETRIEVE_TIMEOUT_MS: Final = 30_000
 DEFAULT_CANCEL_GRACE_MS: Final = 1_000
 DEFAULT_MAX_PENDING_CHANGES: Final = 10_000
 
-LONGEST_MS: Final = 2**63 - 1  # longer durations are this long
+LARGEST: Final = 2**63 - 1  # larger numbers count as this one
 
 
 def _without_nulls(raw: object) -> object:
@@ -41,10 +41,11 @@ def _as_json(raw: object) -> Json:
 
 
 def _saturated(raw: object) -> object:
-    return min(raw, LONGEST_MS) if type(raw) is int else raw
+    return min(raw, LARGEST) if type(raw) is int else raw
 
 
-Milliseconds: TypeAlias = Annotated[int, Field(ge=1), BeforeValidator(_saturated)]
+Count: TypeAlias = Annotated[int, Field(ge=1), BeforeValidator(_saturated)]
+Milliseconds: TypeAlias = Count
 Attributes: TypeAlias = Annotated[dict[str, Any], BeforeValidator(_as_json)]  # Any: JSON
 
 
@@ -101,7 +102,7 @@ class MemoryServiceConfig(_Settings):
         default=DEFAULT_RETRIEVE_TIMEOUT_MS, alias="retrieveTimeoutMs"
     )
     cancel_grace_ms: Milliseconds = Field(default=DEFAULT_CANCEL_GRACE_MS, alias="cancelGraceMs")
-    max_pending_changes: Milliseconds = Field(
+    max_pending_changes: Count = Field(
         default=DEFAULT_MAX_PENDING_CHANGES, alias="maxPendingChanges"
     )
     routing: Annotated[dict[str, RoutingPolicy], BeforeValidator(_without_nulls)] = {}

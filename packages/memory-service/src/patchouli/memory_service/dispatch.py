@@ -44,8 +44,7 @@ class Dispatch:
         """Return the outcomes of the routed plugins, in registration order."""
         if signal is not None:
             signal.raise_if_cancelled()
-        if self._is_closed:
-            raise ScopeClosed(scope="patchouli")
+        self.require_open()
         require_request(request)
         fanout = _Fanout(self._routed(RouteCall(operation=operation, meta=request.meta)))
         if signal is not None:
@@ -73,9 +72,21 @@ class Dispatch:
             signal.raise_if_cancelled()
         return fanout.outcomes
 
-    async def drain(self) -> None:
-        """Take no further call; cut retrievals, and return when every plugin has ended."""
+    def require_open(self) -> None:
+        """Return while the service takes calls.
+
+        Raises:
+            ScopeClosed: It does not any more.
+        """
+        if self._is_closed:
+            raise ScopeClosed(scope="patchouli")
+
+    def close(self) -> None:
+        """Take no further call."""
         self._is_closed = True
+
+    async def drain(self) -> None:
+        """Cut retrievals, and return when every plugin has ended."""
         for one in tuple(self._invocations):
             if one.operation == "retrieve":
                 one.cancel("the memory service stops")

@@ -64,17 +64,16 @@ class Entry:
 class Registry:
     """The live registrations; at most one for an id."""
 
-    __slots__ = ("_by_id", "_config", "_entries")
+    __slots__ = ("_by_id", "_config")
 
     def __init__(self, config: MemoryServiceConfig) -> None:
         self._config = config
-        self._by_id: dict[str, Entry] = {}
-        self._entries: tuple[Entry, ...] = ()
+        self._by_id: dict[str, Entry] = {}  # in the order of registration
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The registrations as they are now; a later change makes another tuple."""
-        return self._entries
+        """The registrations as they are now, in their order."""
+        return tuple(self._by_id.values())
 
     def prepare(self, plugin: MemoryPlugin, filter: RouteFilter | None) -> Entry:  # noqa: A002 - the specification's word
         """Return a registration that may be added; nothing has changed yet.
@@ -123,14 +122,12 @@ class Registry:
     def add(self, entry: Entry) -> None:
         """Have `entry` get the calls that begin from now on."""
         self._by_id[entry.plugin_id] = entry
-        self._entries = (*self._entries, entry)
 
     def remove(self, entry: Entry) -> bool:
         """Keep further calls from `entry`; say whether it was there."""
         if self._by_id.get(entry.plugin_id) is not entry:
             return False
         del self._by_id[entry.plugin_id]
-        self._entries = tuple(one for one in self._entries if one is not entry)
         while entry.on_removed:
             callback = next(iter(entry.on_removed))
             del entry.on_removed[callback]

@@ -87,15 +87,10 @@ class _Core:
         self.registry = Registry(config)
         self.dispatch = Dispatch(self.registry, self.tasks)
         self.subscriptions: set[RunningSubscription] = set()
-        self.is_closed = False
         self._ctx = ctx
 
     def for_context(self, ctx: Context) -> MemoryService:
         return _Facade(self, ctx)
-
-    def require_open(self) -> None:
-        if self.is_closed:
-            raise ScopeClosed(scope=SERVICE)
 
     def add(self, entry: Entry) -> Undo:
         self.registry.add(entry)
@@ -108,7 +103,7 @@ class _Core:
 
     async def drain(self) -> None:
         """Cut retrievals, end subscriptions, and return when no plugin is at work."""
-        self.is_closed = True
+        self.dispatch.close()
         ending = tuple(self.subscriptions)
         for subscription in ending:
             subscription.stop(ScopeClosed(scope=SERVICE))
@@ -137,7 +132,7 @@ class _Facade:
         filter: RouteFilter | None = None,  # noqa: A002 - the specification's word
     ) -> Registration:
         core = self._core
-        core.require_open()
+        core.dispatch.require_open()
         entry = core.registry.prepare(plugin, filter)
         effect = self._ctx.effect(
             lambda: core.add(entry), f"registration of memory plugin {entry.plugin_id}"
@@ -166,7 +161,7 @@ class _Facade:
         core = self._core
         if signal is not None:
             signal.raise_if_cancelled()
-        core.require_open()
+        core.dispatch.require_open()
         require_kind(request, SubscribeRequest)
         require_meta(request.meta)
         require_callable(handler, "handler")
@@ -178,7 +173,7 @@ class _Facade:
         subscription = RunningSubscription(entries, core.tasks, core.subscriptions.discard)
         subscription.attach(self._ctx)
         core.subscriptions.add(subscription)
-        reporter = Reporter(on_error, core.tasks)
+        reporter = Reporter(on_error, core.tasks.logger)
         for entry, error in refused:
             reporter.report(entry.plugin_id, fatal_failure(error))
         subscription.start(

@@ -27,7 +27,7 @@ from patchouli.memory_service.routing import require_answer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from patchouli.harness import CancelSignal, Context
+    from patchouli.harness import CancelSignal, Context, Logger
     from patchouli.memory_service.consumer import ChangeHandler, CursorStore
     from patchouli.memory_service.meta import CallMeta
     from patchouli.memory_service.registry import Entry
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 class Reporter:
     """Tells a consumer of failures, and never lets it fail itself."""
 
-    __slots__ = ("_logger_of", "_on_error")
+    __slots__ = ("_logger", "_on_error")
 
     def __init__(
-        self, on_error: Callable[[SubscriptionFailure], None] | None, tasks: Tasks
+        self, on_error: Callable[[SubscriptionFailure], None] | None, logger: Logger
     ) -> None:
         self._on_error = on_error
-        self._logger_of = tasks
+        self._logger = logger
 
     def report(self, plugin_id: str, error: MemorySubscriptionError) -> None:
         """Call the consumer back; without a callback the failure is logged."""
-        logger = self._logger_of.logger
+        logger = self._logger
         if self._on_error is None:
             logger.warning("subscription to plugin %s failed: %s", plugin_id, error_text(error))
             return
@@ -244,7 +244,12 @@ class _Worker:
             await delivery.tasks.run(report, f"on_error for {delivery.who}", "answer")
 
     async def _pause(self) -> None:
-        """Wait for the next attempt; a stop or the end of the registration ends the wait."""
+        """Wait for the next attempt; a stop or the end of the registration ends the wait.
+
+        Raises:
+            Exception: The clock that the host brought failed. To go on without it would be to try
+                again and again without a pause.
+        """
         delivery = self.delivery
         delay = delay_ms(delivery.failures, self._random())
         delivery.failures += 1
@@ -254,6 +259,8 @@ class _Worker:
         finally:
             sleeping.cancel()
         await asyncio.wait({sleeping})
+        if not sleeping.cancelled():
+            sleeping.result()
 
     def _halt(self) -> None:
         if not self.delivery.halted.done():
