@@ -16,7 +16,7 @@ from patchouli.memory_service import MemoryService, memory_service
 
 sys.path.append(str(Path(__file__).parent))  # test files are imported without a package around
 
-from memory_doubles import Consumer
+from memory_doubles import Consumer, open_gates
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -53,6 +53,7 @@ async def leaves_no_task() -> AsyncIterator[None]:
 async def kernel(leaves_no_task: None) -> AsyncIterator[Kernel]:
     async with Kernel(task_grace_ms=20) as kernel:
         yield kernel
+        open_gates()  # whom a failed test left waiting would keep the kernel from closing
 
 
 class Sleeper:

@@ -31,6 +31,22 @@ def asked(data: Any = None, *, meta: CallMeta = META) -> MemoryRequest:
     return MemoryRequest(meta=meta, data=data)
 
 
+_gates: list[asyncio.Event] = []
+
+
+def gate() -> asyncio.Event:
+    """Return what holds somebody until the test opens it, or has failed before it did."""
+    made = asyncio.Event()
+    _gates.append(made)
+    return made
+
+
+def open_gates() -> None:
+    """Hold nobody any more."""
+    while _gates:
+        _gates.pop().set()
+
+
 class Plain:
     """A memory that answers as it was told and keeps what it was asked."""
 
@@ -63,7 +79,7 @@ class Stuck(Plain):
     def __init__(self, plugin_id: str, *, ignores_cancellation: bool = False) -> None:
         super().__init__(plugin_id, self._wait)
         self.entered = asyncio.Event()
-        self.release = asyncio.Event()
+        self.release = gate()
         self.ignored = asyncio.Event()
         self.left = asyncio.Event()
         self.was_cancelled = False
@@ -239,6 +255,12 @@ async def until(predicate: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
         while not predicate():  # noqa: ASYNC110 - what it waits for has no event
             await asyncio.sleep(0)
+
+
+async def quiet() -> None:
+    """Return when whatever could go on without an event from outside has gone on."""
+    for _ in range(100):
+        await asyncio.sleep(0)
 
 
 async def settled(awaitable: Any) -> Any:

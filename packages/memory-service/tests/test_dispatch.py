@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from memory_doubles import META, Plain, Stuck, asked, settled, until
+from memory_doubles import META, Plain, Stuck, asked, gate, quiet, settled, until
 from patchouli.harness import CancelSource, Kernel, NotJson
 from patchouli.memory_service import CallMeta, MemoryRequest, MemoryService, Outcome, memory_service
 
@@ -182,19 +182,24 @@ async def test_a_plugin_that_raises_a_cancellation_fails_alone(
 
 @pytest.mark.checklist("MS-25")
 async def test_a_cancelled_caller_leaves_when_its_retrievals_have_ended(
-    memory: MemoryService,
+    started: Callable[..., Any],
 ) -> None:
-    stuck = Stuck("oak")
+    memory = await started({"cancelGraceMs": 60_000})
+    stuck = Stuck("oak", ignores_cancellation=True)
     memory.register(stuck)
     call = asyncio.ensure_future(memory.retrieve(asked()))
     await stuck.entered.wait()
 
     call.cancel("gone home")
+    await settled(stuck.ignored.wait())  # it tidies up
+    await quiet()
+    waits = not call.done()
+    stuck.release.set()
 
     with pytest.raises(asyncio.CancelledError, match="gone home"):
         await settled(call)
+    assert waits
     assert stuck.left.is_set()
-    assert stuck.was_cancelled
 
 
 @pytest.mark.checklist("MS-25")
@@ -216,6 +221,7 @@ async def test_a_cancelled_caller_waits_no_longer_than_the_grace(
     await settled(stuck.left.wait())
 
 
+@pytest.mark.checklist("MS-25")
 async def test_a_cancelled_caller_waits_for_updates_and_does_not_cut_them(
     started: Callable[..., Any],
 ) -> None:
@@ -226,8 +232,7 @@ async def test_a_cancelled_caller_waits_for_updates_and_does_not_cut_them(
     await stuck.entered.wait()
 
     call.cancel()
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await quiet()
     waits = not call.done()
     stuck.release.set()
 
@@ -332,12 +337,12 @@ async def test_a_plugin_that_ignores_its_deadline_is_named_once_and_its_answer_d
 async def test_a_late_failure_of_an_update_is_logged(
     memory: MemoryService, logged: pytest.LogCaptureFixture
 ) -> None:
-    gate = asyncio.Event()
+    held = gate()
     entered = asyncio.Event()
 
     async def fail() -> None:
         entered.set()
-        await gate.wait()
+        await held.wait()
         raise OSError("no room")
 
     memory.register(Plain("oak", fail))
@@ -348,7 +353,7 @@ async def test_a_late_failure_of_an_update_is_logged(
     with pytest.raises(Exception, match="aborted"):
         await settled(call)
 
-    gate.set()
+    held.set()
     await until(lambda: "after its caller had left" in logged.text)
 
     (line,) = [one.message for one in logged.records if one.levelname == "WARNING"]

@@ -7,8 +7,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from memory_doubles import META, Plain, asked, settled, until
-from patchouli.harness import NotJson
+from memory_doubles import META, Plain, asked, gate, quiet, settled, until
+from patchouli.harness import Kernel, NotJson
 from patchouli.memory_service import (
     Change,
     ChangeEvent,
@@ -16,6 +16,7 @@ from patchouli.memory_service import (
     MemorySubscriptionError,
     SubscribeRequest,
     SubscriptionFailure,
+    memory_service,
 )
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ async def test_a_failure_that_cannot_be_printed_is_reported(memory: MemoryServic
 
 async def test_a_worker_that_is_cancelled_from_outside_says_so(memory: MemoryService) -> None:
     scene = Scene("", None)
-    held = asyncio.Event()
+    held = gate()
     handle = scene.handle
 
     async def slow(event: ChangeEvent) -> None:
@@ -338,6 +339,24 @@ async def test_a_worker_that_is_cancelled_from_outside_says_so(memory: MemorySer
     await until(lambda: all(one.done() for one in scene.emitted))
 
     assert [str(one.error) for one in scene.failures] == ["who are you"]
+    assert [one.unsubscribed for one in scene.attempts] == [1]
+    await settled(subscription.unsubscribe())
+
+
+async def test_a_clock_of_the_host_that_fails_ends_the_attempts(kernel: Kernel) -> None:
+    async def sleep(_: float) -> None:
+        raise OSError("no clock")
+
+    await kernel.root.plugin(memory_service(sleep=sleep))
+    scene = Scene("subscribe", times_out)
+    subscription = await scene.follow(kernel.root.find("patchouli"))
+
+    await until(lambda: len(scene.failures) == 2)
+    await quiet()
+
+    assert [str(one.error) for one in scene.failures] == ["too slow", "no clock"]
+    assert [one.error.retryable for one in scene.failures] == [True, False]
+    assert len(scene.attempts) == 1
     await settled(subscription.unsubscribe())
 
 
@@ -394,11 +413,11 @@ async def test_a_store_that_loads_no_text_fails_before_the_plugin_is_opened(
     await settled(subscription.unsubscribe())
 
 
-@pytest.mark.parametrize("place", ["load", "save b", "save c1"])
+@pytest.mark.parametrize("place", ["load", "save b", "save c1", "save c3"])
 async def test_a_hanging_cursor_store_is_named(
     memory: MemoryService, place: str, logged: pytest.LogCaptureFixture
 ) -> None:
-    held = asyncio.Event()
+    held = gate()
     scene = Scene(place, held.wait)
     subscription = await scene.follow(memory)
 

@@ -103,6 +103,8 @@ async def test_a_stale_handle_leaves_a_later_registration_alone(memory: MemorySe
 
     (outcome,) = await memory.retrieve(asked())
     assert outcome.value == "new"
+    with pytest.raises(RegistrationError):
+        memory.register(Plain("oak", "newer"))
 
 
 @pytest.mark.checklist("MS-14")

@@ -7,7 +7,19 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from memory_doubles import META, Consumer, Feed, Handle, Plain, Store, asked, settled, until
+from memory_doubles import (
+    META,
+    Consumer,
+    Feed,
+    Handle,
+    Plain,
+    Store,
+    asked,
+    gate,
+    quiet,
+    settled,
+    until,
+)
 from patchouli.harness import CancelSource, Kernel, NotJson
 from patchouli.memory_service import (
     Boundary,
@@ -102,7 +114,7 @@ async def test_no_handler_runs_before_the_boundary_is_saved(
     await consumer.subscribe(memory)
     opening = await feed.opening()
     opening.emit(Change(cursor="c1"))
-    consumer.store.held = asyncio.Event()
+    consumer.store.held = gate()
     opening.opens("B")
     await consumer.store.waiting.wait()
     before = list(consumer.journal)
@@ -142,11 +154,10 @@ async def test_the_next_change_waits_for_the_handler_and_its_save(
     memory: MemoryService, consumer: Consumer
 ) -> None:
     _, opening, _ = await live(memory, consumer)
-    consumer.held = asyncio.Event()
+    consumer.held = gate()
     emitted = [opening.emit(Change(cursor=cursor)) for cursor in ("c1", "c2")]
     await consumer.until_journal_has("handle c1")
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await quiet()
     blocked = list(consumer.journal)
 
     consumer.held.set()
@@ -225,6 +236,7 @@ async def test_a_plain_exception_ends_one_plugin_and_no_other(
 
     await settled(opening.emit(Change(cursor="c1")))
     await settled(consumer.failed.wait())
+    await quiet()
 
     (failure,) = consumer.failures
     assert failure.plugin_id == "broken"
@@ -243,7 +255,7 @@ async def test_a_disconnect_before_the_boundary_is_saved_is_noticed(
     await consumer.subscribe(memory)
     opening = await feed.opening()
     queued = opening.emit(Change(cursor="c1"))
-    consumer.store.held = asyncio.Event()
+    consumer.store.held = gate()
     opening.opens("b1").disconnect(lost())
     await consumer.store.waiting.wait()
 
@@ -254,6 +266,41 @@ async def test_a_disconnect_before_the_boundary_is_saved_is_noticed(
     assert consumer.events == []
     with pytest.raises(MemorySubscriptionError, match="line cut"):
         await queued
+    await end(consumer)
+
+
+@pytest.mark.checklist("MS-36")
+async def test_a_plugin_is_watched_while_its_boundary_is_being_saved(
+    memory: MemoryService, consumer: Consumer
+) -> None:
+    class Forgetful(Handle):
+        """A disconnect is told to who watches when it comes, and to nobody later."""
+
+        watched: asyncio.Future[None] | None = None
+
+        async def wait_closed(self) -> None:
+            self.watched = asyncio.get_running_loop().create_future()
+            await self.watched
+
+        def disconnect(self, error: BaseException) -> None:
+            if self.watched is not None:
+                self.watched.set_exception(error)
+
+    feed = Feed("feed")
+    memory.register(feed)
+    await consumer.subscribe(memory)
+    handle = Forgetful("b1")
+    opening = await feed.opening()
+    consumer.store.held = gate()
+    opening.answer.set_result(handle)
+    await consumer.store.waiting.wait()
+    await quiet()
+
+    handle.disconnect(lost())
+    consumer.store.held.set()
+    again = await feed.opening()
+
+    assert again.request.after_cursor == "b1"
     await end(consumer)
 
 
@@ -277,6 +324,23 @@ async def test_waits_grow_until_a_change_is_handled_and_saved(
     await end(consumer)
 
 
+@pytest.mark.checklist("MS-37")
+async def test_a_change_that_was_handled_and_not_saved_is_no_progress(
+    memory: MemoryService, consumer: Consumer, sleeper: Sleeper
+) -> None:
+    feed, opening, _ = await live(memory, consumer)
+    for attempt in range(3):
+        consumer.store.failures.append(lost("disk busy"))
+        opening.emit(Change(cursor="c1"))
+        opening = await feed.opening()
+        opening.opens("b1")
+        await until(lambda: consumer.journal.count("save b1") == attempt + 2)  # noqa: B023 - at once
+
+    assert sleeper.waits_ms == [250, 500, 1000]
+    assert consumer.journal.count("handled c1") == 3
+    await end(consumer)
+
+
 @pytest.mark.checklist("MS-38")
 async def test_a_subscription_ends_with_the_scope_of_its_consumer(
     memory: MemoryService, consumer: Consumer, owner: Callable[[], Any]
@@ -294,6 +358,31 @@ async def test_a_subscription_ends_with_the_scope_of_its_consumer(
     assert handle.unsubscribed == 1
 
 
+@pytest.mark.checklist("MS-38")
+async def test_a_scope_that_stops_waits_for_the_handler_of_its_subscription(
+    memory: MemoryService, consumer: Consumer, owner: Callable[[], Any]
+) -> None:
+    feed = Feed("feed")
+    memory.register(feed)
+    guest = await owner()
+    await consumer.subscribe(guest.memory)
+    opening = await feed.opening()
+    handle = opening.opens("b1")
+    consumer.held = gate()
+    opening.emit(Change(cursor="c1"))
+    await consumer.until_journal_has("handle c1")
+
+    closing = asyncio.ensure_future(guest.close())
+    await until(lambda: handle.unsubscribed == 1)
+    await quiet()
+    waits = not closing.done()
+    consumer.held.set()
+    await settled(closing)
+
+    assert waits
+    assert consumer.journal[-1] == "handled c1"
+
+
 @pytest.mark.checklist("MS-39")
 async def test_a_required_reset_ends_the_attempts_and_leaves_the_cursor(
     memory: MemoryService, consumer: Consumer
@@ -302,6 +391,7 @@ async def test_a_required_reset_ends_the_attempts_and_leaves_the_cursor(
 
     handle.disconnect(MemorySubscriptionError("expired", retryable=True, reset_required=True))
     await settled(consumer.failed.wait())
+    await quiet()
 
     (failure,) = consumer.failures
     assert (failure.error.retryable, failure.error.reset_required) == (True, True)
@@ -332,6 +422,7 @@ async def test_a_failing_handler_fails_what_is_queued_and_saves_nothing(
     emitted = [opening.emit(Change(cursor=cursor)) for cursor in ("c1", "c2")]
     results = await settled(asyncio.gather(*emitted, return_exceptions=True))
     await settled(consumer.failed.wait())
+    await quiet()
 
     assert results == [consumer.error, consumer.error]
     assert consumer.store.saved == {"feed": "b1"}
@@ -349,7 +440,7 @@ async def test_an_orderly_end_delivers_what_is_queued_and_leaves_the_subscriptio
     memory: MemoryService, consumer: Consumer
 ) -> None:
     feed, opening, handle = await live(memory, consumer)
-    consumer.held = asyncio.Event()
+    consumer.held = gate()
     emitted = [opening.emit(Change(cursor=cursor)) for cursor in ("c1", "c2", "c3")]
     await consumer.until_journal_has("handle c1")
     handle.close()
@@ -359,8 +450,7 @@ async def test_an_orderly_end_delivers_what_is_queued_and_leaves_the_subscriptio
     await settled(asyncio.gather(*emitted))
 
     closed = asyncio.ensure_future(consumer.subscription.wait_closed())
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await quiet()
     assert not closed.done()
     assert consumer.store.saved == {"feed": "c3"}
     assert (consumer.failures, feed.attempts) == ([], 1)
@@ -373,7 +463,7 @@ async def test_a_disconnect_lets_the_running_change_finish_and_reads_the_rest_ag
     memory: MemoryService, consumer: Consumer
 ) -> None:
     feed, opening, handle = await live(memory, consumer)
-    consumer.held = asyncio.Event()
+    consumer.held = gate()
     first, second = [opening.emit(Change(cursor=cursor)) for cursor in ("c1", "c2")]
     await consumer.until_journal_has("handle c1")
     cut = lost()
@@ -395,7 +485,7 @@ async def test_a_stop_lets_the_running_handler_finish_and_does_not_save_it(
     memory: MemoryService, consumer: Consumer
 ) -> None:
     _, opening, handle = await live(memory, consumer)
-    consumer.held = asyncio.Event()
+    consumer.held = gate()
     emitted = [opening.emit(Change(cursor=cursor)) for cursor in ("c1", "c2")]
     await consumer.until_journal_has("handle c1")
 
@@ -469,6 +559,7 @@ async def test_a_load_that_fails_is_fatal_for_its_plugin(
 
     await consumer.subscribe(memory)
     await settled(consumer.failed.wait())
+    await quiet()
 
     (failure,) = consumer.failures
     assert not failure.error.retryable
@@ -527,8 +618,7 @@ async def test_a_subscription_whose_workers_are_all_dead_stays_open(
     closed = asyncio.ensure_future(consumer.subscription.wait_closed())
     (await feed.opening()).fails(OSError())
     await settled(consumer.failed.wait())
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await quiet()
 
     assert not closed.done()
     await end(consumer)
@@ -541,8 +631,7 @@ async def test_a_subscription_without_plugins_is_open_until_it_is_ended(
 ) -> None:
     subscription = await consumer.subscribe(memory)
     closed = asyncio.ensure_future(subscription.wait_closed())
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await quiet()
 
     assert subscription.plugin_ids == ()
     assert not closed.done()
@@ -610,6 +699,36 @@ async def test_an_unregistered_plugin_delivers_no_more(
     await end(consumer)
 
 
+@pytest.mark.checklist("MS-52")
+@pytest.mark.parametrize("is_handling", [False, True])
+async def test_what_is_queued_when_a_plugin_is_unregistered_is_not_handled(
+    memory: MemoryService, consumer: Consumer, *, is_handling: bool
+) -> None:
+    feed = Feed("feed")
+    registration = memory.register(feed)
+    await consumer.subscribe(memory)
+    opening = await feed.opening()
+    opening.opens("b1")
+    if is_handling:
+        consumer.held = gate()
+        opening.emit(Change(cursor="c1"))
+        await consumer.until_journal_has("handle c1")
+    else:
+        await settled(opening.emit(Change(cursor="c1")))
+    queued = [opening.emit(Change(cursor=cursor)) for cursor in ("c2", "c3")]
+
+    await registration.dispose()
+    if consumer.held is not None:
+        await quiet()
+        consumer.held.set()
+    await settled(consumer.failed.wait())
+
+    assert [event.cursor for event in consumer.events] == ["c1"]
+    assert consumer.store.saved == {"feed": "c1"}
+    assert [getattr(one.exception(), "code", None) for one in queued] == ["plugin-unregistered"] * 2
+    await end(consumer)
+
+
 @pytest.mark.checklist("MS-83")
 async def test_an_ignored_emit_of_a_failing_handler_makes_no_noise(
     memory: MemoryService, consumer: Consumer
@@ -637,7 +756,7 @@ async def test_a_stop_while_the_cursor_is_loading_opens_nothing(
 ) -> None:
     feed = Feed("feed")
     memory.register(feed)
-    consumer.store.held = asyncio.Event()
+    consumer.store.held = gate()
     await consumer.subscribe(memory)
     await consumer.store.waiting.wait()
 
@@ -648,6 +767,31 @@ async def test_a_stop_while_the_cursor_is_loading_opens_nothing(
 
     assert feed.attempts == 0
     assert consumer.failures == []
+
+
+@pytest.mark.checklist("MS-84")
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("ends", ["stop", "unregister"])
+async def test_no_plugin_is_opened_behind_a_stop_whenever_that_comes(
+    memory: MemoryService, consumer: Consumer, ends: str, turns: int
+) -> None:
+    feed = Feed("feed")
+    registration = memory.register(feed)
+    source = CancelSource()
+    await consumer.subscribe(memory, signal=source.signal)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    opened = feed.attempts
+
+    if ends == "stop":
+        source.cancel()
+    else:
+        await registration.dispose()
+    await quiet()
+
+    assert feed.attempts == opened
+    assert len(consumer.failures) == (0 if ends == "stop" else 1)
+    await end(consumer)
 
 
 @pytest.mark.checklist("MS-85")
@@ -712,7 +856,7 @@ async def test_too_many_pending_changes_reopen_behind_those_that_had_room(
 ) -> None:
     memory = await started({"maxPendingChanges": 2})
     feed, opening, _ = await live(memory, consumer)
-    consumer.held = asyncio.Event()
+    consumer.held = gate()
     running = opening.emit(Change(cursor="c1"))
     await consumer.until_journal_has("handle c1")
     queued = [opening.emit(Change(cursor=cursor)) for cursor in ("c2", "c3", "c4", "c5")]
@@ -747,6 +891,21 @@ async def test_a_boundary_that_cannot_be_saved_starts_no_handler(
     assert consumer.events == []
     assert handle.unsubscribed == 1
     assert consumer.failures[0].error.__cause__ is broken
+    await end(consumer)
+
+
+async def test_a_boundary_is_the_position_only_when_it_is_saved(memory: MemoryService) -> None:
+    consumer = Consumer(feed="C")
+    feed = Feed("feed")
+    memory.register(feed)
+    await consumer.subscribe(memory)
+    opening = await feed.opening()
+    consumer.store.failures.append(lost("disk busy"))
+
+    opening.opens("b1")
+    again = await feed.opening()
+
+    assert again.request.after_cursor == "C"
     await end(consumer)
 
 
@@ -786,6 +945,32 @@ async def test_a_failing_unsubscribe_is_reported_only_if_nothing_else_failed(
     await end(consumer)
 
 
+@pytest.mark.checklist("MS-42")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_failing_unsubscribe_touches_no_change_that_an_orderly_end_delivers(
+    memory: MemoryService, consumer: Consumer, *, fails: bool
+) -> None:
+    _, opening, handle = await live(memory, consumer)
+    handle.unsubscribe_error = OSError("will not let go")
+    consumer.held = gate()
+    emitted = [opening.emit(Change(cursor=cursor)) for cursor in ("c1", "c2", "c3")]
+    await consumer.until_journal_has("handle c1")
+    handle.close()
+    await until(lambda: handle.unsubscribed == 1)
+    await quiet()
+
+    consumer.error = KeyError("acorn") if fails else None
+    consumer.held.set()
+    await settled(asyncio.gather(*emitted, return_exceptions=True))
+    await settled(consumer.failed.wait())
+
+    (failure,) = consumer.failures
+    assert failure.error.__cause__ is (consumer.error or handle.unsubscribe_error)
+    assert [one.exception() for one in emitted] == [consumer.error] * 3
+    assert consumer.store.saved == {"feed": "b1" if fails else "c3"}
+    await end(consumer)
+
+
 async def test_a_plugin_that_hangs_in_its_subscribe_is_named_once(
     memory: MemoryService, consumer: Consumer, logged: pytest.LogCaptureFixture
 ) -> None:
@@ -808,7 +993,7 @@ async def test_a_plugin_that_hangs_in_its_unsubscribe_is_named_once(
 ) -> None:
     _, _, handle = await live(memory, consumer)
     logged.clear()
-    handle.held = asyncio.Event()
+    handle.held = gate()
     ending = asyncio.ensure_future(end(consumer))
 
     await until(lambda: bool(logged.records))
@@ -996,7 +1181,7 @@ async def test_an_emit_whose_waiter_was_cancelled_is_delivered_all_the_same(
     memory: MemoryService, consumer: Consumer
 ) -> None:
     _, opening, _ = await live(memory, consumer)
-    consumer.held = asyncio.Event()
+    consumer.held = gate()
     first = opening.emit(Change(cursor="c1"))
     second = opening.emit(Change(cursor="c2"))
     second.cancel()
