@@ -873,6 +873,37 @@ async def test_too_many_pending_changes_reopen_behind_those_that_had_room(
     await end(consumer)
 
 
+async def test_what_a_plugin_says_of_its_end_once_it_was_told_to_is_no_disconnect(
+    started: Callable[..., Any], consumer: Consumer
+) -> None:
+    class Grumpy(Handle):
+        def close(self) -> None:
+            self.disconnect(ConnectionError("cut by you"))
+
+    memory = await started({"maxPendingChanges": 2})
+    feed = Feed("feed")
+    memory.register(feed)
+    await consumer.subscribe(memory)
+    opening = await feed.opening()
+    handle = Grumpy("b1")
+    opening.answer.set_result(handle)
+    await until(lambda: "feed" in consumer.store.saved)
+    consumer.held = gate()
+    opening.emit(Change(cursor="c1"))
+    await consumer.until_journal_has("handle c1")
+    for cursor in ("c2", "c3", "c4"):
+        opening.emit(Change(cursor=cursor))
+    await until(lambda: handle.unsubscribed == 1)
+    await quiet()
+    consumer.held.set()
+
+    again = await feed.opening()
+
+    assert [one.error.code for one in consumer.failures] == ["too-many-pending"]
+    assert again.request.after_cursor == "c3"
+    await end(consumer)
+
+
 async def test_a_boundary_that_cannot_be_saved_starts_no_handler(
     memory: MemoryService, consumer: Consumer
 ) -> None:

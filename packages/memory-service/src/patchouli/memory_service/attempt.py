@@ -220,9 +220,10 @@ class Attempt:
         try:
             await handle.wait_closed()
         except BaseException as error:  # a plugin call
-            if self._is_ending and isinstance(error, asyncio.CancelledError):
+            if self._handle is not None:  # what it says once it was told to end is no disconnect
+                self._fail(error)
+            elif isinstance(error, asyncio.CancelledError):
                 return  # cut
-            self._fail(error)
             self._delivery.tasks.caught(error, self._delivery.who)
         else:
             self._end()
