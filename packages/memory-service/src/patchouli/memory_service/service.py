@@ -58,7 +58,8 @@ def memory_service(
     """Return the plugin that provides the service `patchouli`; it needs no other.
 
     Args:
-        sleep: Waits between the attempts of a subscription (s); None for that of asyncio.
+        sleep: Waits between the attempts of a subscription (s); None for that of asyncio. If it
+            fails, so does the plugin that was to be tried again.
         random: Spreads those waits, a number in [0, 1); None for one of its own.
     """
 
