@@ -31,6 +31,7 @@ async def value_of(outcomes: tuple[Outcome, ...]) -> Any:
     return outcome.value
 
 
+@pytest.mark.checklist("MS-80")
 async def test_an_entity_lives_and_dies_through_the_service(memory: MemoryService) -> None:
     async def update(operation: str, data: Any) -> Any:
         return await value_of(await memory.update(asked(operation, data)))

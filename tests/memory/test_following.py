@@ -120,6 +120,7 @@ async def memos(config: ClientConfig) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.checklist("MS-86")
 async def test_a_killed_daemon_loses_no_change_and_an_expired_position_is_made_anew(
     kernel: Kernel, config: ClientConfig, daemon: DaemonProcess, folder: Path
 ) -> None:

@@ -27,7 +27,7 @@ class Counted:
 
     def __init__(self, client: StorageClient, monkeypatch: pytest.MonkeyPatch) -> None:
         self.methods: list[str] = []
-        connection = client._connection
+        connection = client._link.connection
         assert connection is not None
         call = connection.call
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +27,20 @@ from patchouli.storage_client import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+DISTRIBUTION = "patchouli-storage-client"
 STATUS_RESULT = {"meta": {}, "data": {"ready": True}}
+HANDSHAKE_RESULT = {
+    "protocol_version": 1,
+    "server": {"version": "9", "cluster_id": "wood", "node_id": "oak"},
+    "capabilities": [],
+    "limits": {
+        "max_request_bytes": 1000,
+        "max_artifact_chunk_bytes": 10,
+        "max_result_items": 1,
+        "idempotency_retention_seconds": 0,
+        "change_retention_seconds": 0,
+    },
+}
 
 
 async def starting(raw: Any, client: StorageClient) -> tuple[asyncio.Future[None], Any]:
@@ -47,7 +61,7 @@ async def test_the_handshake_asks_for_three_capabilities_and_lives_with_two(
         await start
         instances.add(request["client"].pop("instance_id"))
         assert request == {
-            "client": {"name": "patchouli-storage-client", "version": "0.1.0"},
+            "client": {"name": DISTRIBUTION, "version": version(DISTRIBUTION)},
             "protocol_versions": [1],
             "capabilities": ["artifacts", "subscriptions", "subscription-lifecycle"],
         }
@@ -70,27 +84,11 @@ async def test_ids_increase_over_connections(raw: Any) -> None:
         start, peer = await starting(raw, client)
         request = await peer.receive()
         ids.append(request["id"])
-        from_handshake = {**(await result_of_handshake())}
-        peer.answer(request, from_handshake)
+        peer.answer(request, HANDSHAKE_RESULT)
         await start
         await client.close()
 
     assert ids == [1, 2]
-
-
-async def result_of_handshake() -> dict[str, Any]:
-    return {
-        "protocol_version": 1,
-        "server": {"version": "9", "cluster_id": "wood", "node_id": "oak"},
-        "capabilities": [],
-        "limits": {
-            "max_request_bytes": 1000,
-            "max_artifact_chunk_bytes": 10,
-            "max_result_items": 1,
-            "idempotency_retention_seconds": 0,
-            "change_retention_seconds": 0,
-        },
-    }
 
 
 async def test_a_call_needs_a_connection(config: ClientConfig) -> None:
@@ -229,7 +227,7 @@ async def test_who_leaves_does_not_end_the_start_of_the_others(raw: Any) -> None
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    peer.answer(request, await result_of_handshake())
+    peer.answer(request, HANDSHAKE_RESULT)
     await second
 
     assert client.state == "ready"
@@ -557,9 +555,7 @@ async def test_a_connection_that_ends_behind_the_handshake_is_not_ready(raw: Any
     start, peer = await starting(raw, client)
     request = await peer.receive()
 
-    line = json.dumps(
-        {"jsonrpc": "2.0", "id": request["id"], "result": await result_of_handshake()}
-    )
+    line = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": HANDSHAKE_RESULT})
     peer.send_bytes(line.encode() + b"\nnonsense\n")
 
     with pytest.raises(ConnectionLostError):
@@ -602,9 +598,9 @@ async def test_a_call_that_waits_for_room_keeps_its_turn_and_may_go(raw: Any) ->
         for number in range(4)
     ]
     await asyncio.sleep(0)
-    assert client._connection is not None
-    assert client._connection._is_full
-    assert len(client._connection._waiting) == 3
+    assert client._link.connection is not None
+    assert client._link.connection._is_full
+    assert len(client._link.connection._waiting) == 3
 
     calls[2].cancel()
     received: list[str] = []
@@ -627,8 +623,8 @@ async def test_a_call_that_waits_for_room_fails_with_the_connection(raw: Any) ->
         for number in range(8)
     ]
     await asyncio.sleep(0)
-    assert client._connection is not None
-    assert client._connection._waiting
+    assert client._link.connection is not None
+    assert client._link.connection._waiting
 
     await peer.close()
     results = await asyncio.gather(*calls, return_exceptions=True)

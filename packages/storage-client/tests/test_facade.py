@@ -25,7 +25,7 @@ from patchouli.storage_client import (
     StartupTimeoutError,
     StorageClient,
     SyncStorageClient,
-    subscriptions,
+    tasks,
     worker,
 )
 from patchouli.storage_client.worker import THREAD_NAME
@@ -188,7 +188,7 @@ def test_handlers_run_in_the_thread_and_must_not_call(facade: SyncStorageClient,
     assert told.get(timeout=WAIT_SECONDS) == THREAD_NAME
     for _ in range(5):
         assert told.get(timeout=WAIT_SECONDS) is CalledFromHandlerError
-    assert subscription.close is None
+    assert subscription.closed_with is None
     assert subscription.data["subscription_id"] == subscription.subscription_id
     with pytest.raises(TimeoutError):
         subscription.wait_closed(0.01)
@@ -207,7 +207,7 @@ def test_a_subscription_settles_when_the_facade_is_closed(config: ClientConfig) 
     assert subscription.wait_closed().kind == "client-closed"
     assert other.wait_closed().kind == "unsubscribed"
     subscription.unsubscribe()
-    assert subscription.close is not None
+    assert subscription.closed_with is not None
 
 
 def test_an_asynchronous_handler_runs_too(facade: SyncStorageClient, name: str) -> None:
@@ -377,7 +377,7 @@ def test_whatever_a_handler_raises_ends_nothing(
     facade.delete(params(ref(name), base_versions=[version]))
 
     assert [told.get(timeout=WAIT_SECONDS) for _ in range(2)] == ["created", "deleted"]
-    assert failing.close is None
+    assert failing.closed_with is None
     assert facade.status()["data"]["ready"] is True
     assert facade.state == "ready"
     facade.close()
@@ -416,7 +416,7 @@ def test_any_awaitable_can_be_run_and_nothing_else(facade: SyncStorageClient) ->
 def test_a_handler_that_never_ends_does_not_hold_the_thread(
     config: ClientConfig, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriptions, "HANDLER_GRACE_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "GRACE_SECONDS", 0.01)
     begun = threading.Event()
 
     async def never(_: object) -> None:
@@ -572,7 +572,9 @@ def test_an_interrupted_start_leaves_those_of_other_threads_alone(
 
     def watch() -> None:
         mute.is_asked.wait(WAIT_SECONDS)
-        while stalling._client._attempt is None or stalling._client._attempt.waiting < 2:
+        while (
+            stalling._client._link._attempt is None or stalling._client._link._attempt.waiting < 2
+        ):
             os.sched_yield()
         are_both_waiting.set()
 

@@ -18,7 +18,8 @@ from patchouli.storage_client import (
     PatchouliRpcError,
     StorageClient,
 )
-from patchouli.storage_client.subscriptions import Subscriptions, Tasks
+from patchouli.storage_client.subscriptions import Subscriptions
+from patchouli.storage_client.tasks import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -77,7 +78,7 @@ async def test_changes_come_in_order_with_their_metadata(
     assert first["meta"] == META
     assert first["data"]["subscription_id"] == subscription.subscription_id
     assert first["data"]["change"]["kind"] == "created"
-    assert subscription.close is None
+    assert subscription.closed_with is None
 
 
 async def test_a_saved_cursor_goes_on_behind_it(
@@ -154,6 +155,7 @@ async def test_two_unsubscribes_are_one_request(raw: Any, seen: Any) -> None:
     assert (await subscription.wait_closed()).kind == "unsubscribed"
 
 
+@pytest.mark.checklist("MS-70")
 async def test_a_failed_unsubscribe_is_forgotten(raw: Any, seen: Any) -> None:
     client, peer, subscription = await subscribed(raw, seen)
 
@@ -163,12 +165,12 @@ async def test_a_failed_unsubscribe_is_forgotten(raw: Any, seen: Any) -> None:
     peer.send({"jsonrpc": "2.0", "id": request["id"], "error": error})
     with pytest.raises(PatchouliRpcError):
         await first
-    assert subscription.close is None
+    assert subscription.closed_with is None
     second = asyncio.ensure_future(subscription.unsubscribe())
     peer.answer(await peer.receive(), REMOVED)
     await second
 
-    assert subscription.close == ChangeClose(kind="unsubscribed")
+    assert subscription.closed_with == ChangeClose(kind="unsubscribed")
     await client.close()
 
 
@@ -183,8 +185,24 @@ async def test_a_cancelled_unsubscribe_goes_on_for_the_others(raw: Any, seen: An
     peer.answer(request, REMOVED)
     await other
 
-    assert subscription.close == ChangeClose(kind="unsubscribed")
+    assert subscription.closed_with == ChangeClose(kind="unsubscribed")
     await client.close()
+
+
+async def test_close_fails_an_unsubscribe_as_it_fails_any_call(raw: Any, seen: Any) -> None:
+    client, peer, subscription = await subscribed(raw, seen)
+    calls = [
+        asyncio.ensure_future(call())
+        for call in (subscription.unsubscribe, subscription.unsubscribe, client.status)
+    ]
+    for _ in range(2):
+        await peer.receive()
+
+    await client.close()
+
+    failures = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(failure) for failure in failures] == [ClientClosedError] * 3
+    assert subscription.closed_with.kind == "client-closed"
 
 
 @pytest.mark.checklist("MS-71")
@@ -262,7 +280,7 @@ async def test_a_closing_notice_ends_one_subscription_alone(raw: Any, seen: Any)
     assert close == ChangeClose(kind="server-closed", reason="CURSOR_EXPIRED", cursor="47")
     assert seen.events == []
     assert cursors(others) == ["49"]
-    assert other.close is None
+    assert other.closed_with is None
     assert client.state == "ready"
     await client.close()
 
@@ -370,7 +388,7 @@ async def test_a_handler_may_raise_what_is_no_exception(raw: Any, seen: Any) -> 
     await subscribing
 
     await seen.until(2)
-    assert (client.state, handle.close) == ("ready", None)
+    assert (client.state, handle.closed_with) == ("ready", None)
     await client.close()
 
 
@@ -409,7 +427,7 @@ async def test_a_second_subscription_of_one_id_is_malformed(raw: Any, seen: Any)
     peer.send(event("41"))
     await seen.until(1)
     await client.close()
-    assert handle.close.kind == "client-closed"
+    assert handle.closed_with.kind == "client-closed"
 
 
 async def test_handlers_that_wait_begin_in_order_and_overlap(raw: Any) -> None:
@@ -581,69 +599,3 @@ async def test_a_cursor_of_another_database_is_refused_with_its_reason(
         await client.subscribe(params({"after_cursor": foreign}), seen)
 
     assert caught.value.reason == "CURSOR_EXPIRED"
-
-
-@pytest.mark.checklist("MS-86")
-async def test_a_consumer_that_saves_its_cursor_sees_every_change_across_a_crash(
-    daemon: DaemonProcess,
-) -> None:
-    """The mapping of a storage-backed plugin: failures are tried again, the cursor goes on."""
-    config = ClientConfig(endpoint=str(daemon.endpoint), auto_start=False)
-    applied: list[str] = []
-    saved: list[str] = []
-    failures: list[Exception] = []
-    is_subscribed, is_applied, has_failed = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    def apply(one: Any) -> None:
-        applied.append(one["data"]["change"]["ref"]["id"])
-        saved.append(one["data"]["change"]["cursor"])
-        is_applied.set()
-
-    async def consume() -> None:
-        client = StorageClient(config)
-        try:
-            while True:
-                try:
-                    await client.start()
-                    after: dict[str, Any] = {"after_cursor": saved[-1]} if saved else {}
-                    subscription = await client.subscribe(params(after), apply)
-                except Exception as error:  # every one is told below
-                    failures.append(error)
-                    has_failed.set()
-                    await asyncio.sleep(0.05)
-                    continue
-                saved.append(str(subscription.data["cursor"]))
-                is_subscribed.set()
-                close = await subscription.wait_closed()
-                assert close.kind == "connection-lost"
-                is_subscribed.clear()
-        finally:
-            await client.close()
-
-    async def write(*names: str) -> None:
-        async with StorageClient(config) as writer:
-            for one in names:
-                await writer.create(params(memo(one)))
-
-    async def applied_all(*names: str) -> None:
-        while not set(names) <= set(applied):
-            is_applied.clear()
-            await is_applied.wait()
-
-    consuming = asyncio.ensure_future(consume())
-    await is_subscribed.wait()
-    await write("a", "b")
-    await applied_all("a", "b")
-    for names in (("c", "d"), ("e",)):
-        daemon.kill()
-        has_failed.clear()
-        await has_failed.wait()
-        daemon.start()
-        await write(*names)
-        await applied_all(names[0])  # what comes behind it may be lost on the way
-    await applied_all("a", "b", "c", "d", "e")
-    consuming.cancel()
-    await asyncio.wait([consuming])
-
-    assert list(dict.fromkeys(applied)) == ["a", "b", "c", "d", "e"]
-    assert {type(failure).__name__ for failure in failures} == {"DaemonUnavailable"}

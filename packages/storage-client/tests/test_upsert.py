@@ -12,6 +12,8 @@ from patchouli.storage_client import MalformedAnswerError, PatchouliRpcError, St
 if TYPE_CHECKING:
     from patchouli.storage_client import Ref
 
+WAIT_SECONDS = 10.0
+
 
 def identity(name: str) -> Ref:
     return {"type": "memo", "id": name}
@@ -125,6 +127,29 @@ async def test_a_race_that_is_always_lost_ends(raw: Any) -> None:
     bases = [request["params"]["meta"].get("base_versions") for request in sent]
     assert bases == [None, ["v0"], ["v1"], ["v2"], ["v3"], ["v4"]]
     assert {request["params"]["meta"]["conflict_strategy"] for request in sent} == {"reject"}
+
+
+async def test_a_removal_that_is_always_late_ends(raw: Any) -> None:
+    client, peer = await raw.connect()
+    deletes: list[dict[str, Any]] = []
+
+    removing = asyncio.ensure_future(client.remove(META, identity("m")))
+    for number in range(5):
+        head = {"state": "active", "ref": identity("m"), "version": f"v{number}", "value": 1}
+        found = {"state": "active", "variants": [head]}
+        peer.answer(await peer.receive(), {"meta": {}, "data": found})
+        deletes.append(await peer.receive())
+        data = {"reason": "VERSION_CONFLICT", "current_versions": [f"v{number + 1}"]}
+        error = {"code": -32004, "message": "conflict", "data": data}
+        peer.send({"jsonrpc": "2.0", "id": deletes[-1]["id"], "error": error})
+    with pytest.raises(PatchouliRpcError) as caught:
+        await asyncio.wait_for(removing, WAIT_SECONDS)
+    await client.close()
+
+    assert caught.value.current_versions == ("v5",)
+    assert {request["method"] for request in deletes} == {"patchouli.entity.delete@1"}
+    bases = [request["params"]["meta"]["base_versions"] for request in deletes]
+    assert bases == [["v0"], ["v1"], ["v2"], ["v3"], ["v4"]]
 
 
 async def test_other_refusals_are_not_repeated(client: StorageClient, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patchouli.storage_client.client import State, StorageClient
+from patchouli.storage_client.client import StorageClient
 from patchouli.storage_client.configuration import ClientConfig
 from patchouli.storage_client.errors import (
     ArtifactChangedError,
@@ -24,6 +24,7 @@ from patchouli.storage_client.errors import (
 )
 from patchouli.storage_client.facade import SyncChangeSubscription, SyncStorageClient
 from patchouli.storage_client.handshake import ServerIdentity, ServerInfo, ServerLimits
+from patchouli.storage_client.link import State
 from patchouli.storage_client.shapes import (
     AcceptedData,
     AcceptedResult,

@@ -42,33 +42,21 @@ class Upload:
         self._offset = 0
         self._sent = 0
 
-    def slices(self, data: Bytes) -> Iterator[memoryview]:
-        """Yield `data` in pieces that are not copied."""
+    def chunks(self, data: Bytes) -> Iterator[Params]:
+        """Yield the parameters of each chunk that becomes full as `data` is added to what is held.
+
+        The answer to each goes to `advance` before the next is asked for.
+        """
         view = memoryview(data).cast("B")
         for start in range(0, len(view), self._chunk_bytes):
-            yield view[start : start + self._chunk_bytes]
+            self._held.extend(view[start : start + self._chunk_bytes])
+            while len(self._held) >= self._chunk_bytes:
+                yield self._chunk()
 
-    def take(self, piece: Bytes) -> None:
-        """Hold some more bytes; whoever gives them sends the full chunks before the next."""
-        self._held.extend(piece)
-
-    def chunk(self, *, is_last: bool = False) -> Params | None:
-        """Return the parameters of the next chunk, or None if there are not enough bytes.
-
-        What is left when no more bytes come is enough, however little it is.
-        """
-        size = min(len(self._held), self._chunk_bytes)
-        if size == 0 or not (is_last or size == self._chunk_bytes):
-            return None
-        self._sent = size
-        return {
-            "meta": self._meta,
-            "data": {
-                "upload_id": self._upload_id,
-                "offset": self._offset,
-                "bytes_base64": base64.b64encode(memoryview(self._held)[:size]).decode("ascii"),
-            },
-        }
+    def rest(self) -> Iterator[Params]:
+        """Yield the parameters of the last chunks, when no more bytes come; as `chunks` does."""
+        while self._held:
+            yield self._chunk()
 
     def advance(self, answer: UploadChunkResult) -> None:
         """Go on where the daemon says.
@@ -88,6 +76,18 @@ class Upload:
     def commit(self) -> Params:
         """The parameters of the commit."""
         return {"meta": self._meta, "data": {"upload_id": self._upload_id}}
+
+    def _chunk(self) -> Params:
+        piece = memoryview(self._held)[: self._chunk_bytes]
+        self._sent = len(piece)
+        return {
+            "meta": self._meta,
+            "data": {
+                "upload_id": self._upload_id,
+                "offset": self._offset,
+                "bytes_base64": base64.b64encode(piece).decode("ascii"),
+            },
+        }
 
 
 class Download:

@@ -1,23 +1,12 @@
-"""The client: one connection to the daemon, one method for each of its methods, and some helpers.
+"""The client: one method for each of the daemon's, and helpers made of them.
 
-    closed ─start─▶ connecting ─▶ ready ──▶ lost ─start─▶ connecting …
-       ▲               │ failed: as it was      │
-       └────close──────┴────────────────────────┘
-
-`start()` moves any state to `ready`; callers at the same time share one attempt. Nothing else
-connects: a call in another state than `ready` fails as unavailable. A connection that ends fails
-the calls under way and settles the subscriptions; whether the daemon did what was asked is then
-unknown. The daemon outlives the client, which has no method to stop it.
-
-All of a client belongs to the event loop that it was started in.
+`link` says how it is connected. The daemon outlives the client, which has no method to stop it. All
+of a client belongs to the event loop that it was started in.
 """
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import logging
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from patchouli.protocol import (
     CHECKPOINT,
@@ -37,15 +26,9 @@ from patchouli.protocol import (
 )
 from patchouli.storage_client.artifacts import Download, Upload
 from patchouli.storage_client.configuration import settings
-from patchouli.storage_client.connecting import connect_or_launch
-from patchouli.storage_client.connection import RECEIVE_LIMIT_BYTES, Connection
-from patchouli.storage_client.errors import (
-    ClientClosedError,
-    DaemonUnavailable,
-    MissingCapabilityError,
-    PatchouliRpcError,
-    not_ready,
-)
+from patchouli.storage_client.connection import RECEIVE_LIMIT_BYTES
+from patchouli.storage_client.errors import PatchouliRpcError
+from patchouli.storage_client.link import Link
 from patchouli.storage_client.recipes import (
     Bases,
     heads_to_delete,
@@ -61,9 +44,9 @@ from patchouli.storage_client.subscriptions import (
     ChangeClose,
     ChangeSubscription,
     Subscriptions,
-    Tasks,
     subscription_of,
 )
+from patchouli.storage_client.tasks import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -71,6 +54,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Iterator,
         Mapping,
         Sequence,
     )
@@ -81,6 +65,7 @@ if TYPE_CHECKING:
     from patchouli.storage_client.artifacts import Bytes
     from patchouli.storage_client.configuration import ClientConfig
     from patchouli.storage_client.handshake import ServerInfo
+    from patchouli.storage_client.link import State
     from patchouli.storage_client.shapes import (
         AcceptedResult,
         CheckpointResult,
@@ -97,11 +82,7 @@ if TYPE_CHECKING:
     )
     from patchouli.storage_client.subscriptions import BoundaryHandler, ChangeHandler
 
-State: TypeAlias = Literal["closed", "connecting", "ready", "lost"]
 T = TypeVar("T")
-
-# A package without dependencies speaks through the standard library.
-_log: Final = logging.getLogger(__name__)  # noqa: TID251 -- see above
 
 
 class StorageClient:
@@ -122,24 +103,21 @@ class StorageClient:
             TypeError: `config` is something else than settings.
         """
         self.config: Final = settings(config)
-        self._receive_limit_bytes: Final = receive_limit_bytes
-        self._ids: Final = itertools.count(1)
-        self._tasks: Final = Tasks()
-        self._subscriptions: Final = Subscriptions(self._tasks, self._unsubscribe_from)
-        self._state: State = "closed"
-        self._connection: Connection | None = None
-        self._server: ServerInfo | None = None
-        self._attempt: _Attempt | None = None
+        tasks = Tasks()
+        self._subscriptions: Final = Subscriptions(tasks, self._unsubscribe_from)
+        self._link: Final = Link(
+            self.config, tasks, self._subscriptions, receive_limit_bytes=receive_limit_bytes
+        )
 
     @property
     def state(self) -> State:
         """Where the client is between closed and ready."""
-        return self._state
+        return self._link.state
 
     @property
     def server(self) -> ServerInfo | None:
         """What the handshake has settled, None while the client is not connected."""
-        return self._server
+        return self._link.server
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -169,38 +147,14 @@ class StorageClient:
             PatchouliRpcError: The daemon refused the handshake.
             ClientClosedError: The client was closed meanwhile.
         """
-        if self._state == "ready":
-            return
-        attempt = self._attempt
-        if attempt is None:
-            attempt = self._attempt = _Attempt(self._state)
-            self._state = "connecting"
-            attempt.task = self._tasks.start(self._run(attempt))
-        attempt.waiting += 1
-        try:
-            await asyncio.shield(attempt.outcome)
-        finally:
-            attempt.waiting -= 1
-            if attempt.waiting == 0 and not attempt.outcome.done():
-                self._give_up(attempt, attempt.found)
-                attempt.outcome.cancel()
+        await self._link.start()
 
     async def close(self) -> None:
         """Be closed: calls under way and a start fail, subscriptions settle, the daemon goes on.
 
         Handlers that still run are cancelled and waited for. Closing again does nothing.
         """
-        attempt, connection = self._attempt, self._connection
-        self._state = "closed"
-        if attempt is not None:
-            self._give_up(attempt, "closed")
-            attempt.outcome.set_exception(ClientClosedError())
-            attempt.outcome.exception()  # somebody waits for it, or is being cancelled
-        if connection is not None:
-            connection.end(ClientClosedError)
-        await self._tasks.aclose()
-        if connection is not None:
-            await connection.wait_gone()
+        await self._link.close()
 
     async def status(self) -> StatusResult:
         """Return how the daemon is."""
@@ -342,7 +296,7 @@ class StorageClient:
     ) -> AcceptedResult:
         """Upload bytes as an artifact: `params` are those of the begin.
 
-        `data` may come in pieces of any size; about one chunk of it is in memory then. What fails
+        `data` may come in pieces of any size; about one chunk of it is held then. What fails
         is never visible.
 
         Raises:
@@ -350,11 +304,11 @@ class StorageClient:
         """
         upload = Upload(params, await self.begin_artifact_upload(params))
         if isinstance(data, bytes | bytearray | memoryview):
-            await self._send(upload, data)
+            await self._send(upload.chunks(data), upload)
         else:
             async for piece in data:
-                await self._send(upload, piece)
-        await self._send_chunks(upload, is_last=True)
+                await self._send(upload.chunks(piece), upload)
+        await self._send(upload.rest(), upload)
         return await self.commit_artifact_upload(upload.commit)
 
     async def download_artifact(
@@ -383,8 +337,8 @@ class StorageClient:
             ArtifactChangedError: Another version came meanwhile.
             MalformedAnswerError: What came is not what was asked for.
         """
-        _ = self._ready("artifacts")
-        download = Download(meta, id, version, self.chunk_bytes)
+        _, server = self._link.require_ready("artifacts")
+        download = Download(meta, id, version, server.limits.max_artifact_chunk_bytes)
         while not download.is_complete:
             yield download.advance(await self.download_artifact_chunk(download.request()))
 
@@ -454,7 +408,7 @@ class StorageClient:
         Reads first, so that a tombstone is not written over a tombstone.
 
         Raises:
-            PatchouliRpcError: Among others `VERSION_CONFLICT`, if others were faster six times.
+            PatchouliRpcError: Among others `VERSION_CONFLICT`, if others were faster five times.
         """
         bases = Bases(
             meta, base_versions_key=base_versions_key, conflict_strategy_key=conflict_strategy_key
@@ -481,9 +435,8 @@ class StorageClient:
         Raises:
             DaemonUnavailable: The client is not connected, so nobody has told.
         """
-        if self._server is None:
-            raise self._unavailable()
-        return self._server.limits.max_artifact_chunk_bytes
+        _, server = self._link.require_ready()
+        return server.limits.max_artifact_chunk_bytes
 
     def _call(
         self,
@@ -495,28 +448,13 @@ class StorageClient:
         forgotten: Callable[[Any], None] | None = None,
     ) -> Awaitable[Any]:  # of what `receive` makes, or of the shape that the method's answer has
         require_object("what a method takes", params, "meta", "data")
-        connection = self._connection
+        connection = self._link.connection
         if connection is None or needs is not None:
-            connection = self._ready(needs)
+            connection, _ = self._link.require_ready(needs)
         return connection.call(method, params, receive, forgotten=forgotten)
 
-    def _ready(self, capability: Capability | None) -> Connection:
-        if self._connection is None or self._server is None:
-            raise self._unavailable()
-        if capability is not None and capability not in self._server.capabilities:
-            raise MissingCapabilityError(capability)
-        return self._connection
-
-    def _unavailable(self) -> DaemonUnavailable:
-        return not_ready(self.config.endpoint, self._state)
-
-    async def _send(self, upload: Upload, data: Bytes) -> None:
-        for piece in upload.slices(data):
-            upload.take(piece)
-            await self._send_chunks(upload)
-
-    async def _send_chunks(self, upload: Upload, *, is_last: bool = False) -> None:
-        while (chunk := upload.chunk(is_last=is_last)) is not None:
+    async def _send(self, chunks: Iterator[Params], upload: Upload) -> None:
+        for chunk in chunks:
             upload.advance(await self.upload_artifact_chunk(chunk))
 
     async def _unsubscribe_from(self, subscription_id: str) -> None:
@@ -527,61 +465,6 @@ class StorageClient:
         is_open = isinstance(answer, ChangeSubscription)
         subscription_id = answer.subscription_id if is_open else subscription_of(answer)
         self._subscriptions.close(subscription_id, ChangeClose(kind="unsubscribed"))
-        if subscription_id is not None and self._connection is not None:
-            self._connection.post(
-                UNSUBSCRIBE, {"meta": {}, "data": {"subscription_id": subscription_id}}
-            )
-
-    async def _run(self, attempt: _Attempt) -> None:
-        try:
-            connection, server = await connect_or_launch(self.config, self._new_connection)
-        except Exception as error:  # told to every caller of the attempt
-            if self._attempt is attempt:
-                self._give_up(attempt, attempt.found)
-                attempt.outcome.set_exception(error)
-                attempt.outcome.exception()
-            return
-        if self._attempt is not attempt:  # closed in the same moment
-            connection.end(ClientClosedError)
-            return
-        self._attempt = None
-        self._connection, self._server = connection, server
-        self._state = "ready"
-        attempt.outcome.set_result(None)
-
-    def _give_up(self, attempt: _Attempt, state: State) -> None:
-        self._attempt = None
-        self._state = state
-        if attempt.task is not None and attempt.task is not asyncio.current_task():
-            attempt.task.cancel()
-
-    def _new_connection(self) -> Connection:
-        return Connection(
-            self.config.endpoint,
-            ids=self._ids,
-            notify=self._subscriptions.notify,
-            ended=self._ended,
-            receive_limit_bytes=self._receive_limit_bytes,
-        )
-
-    def _ended(self, connection: Connection, error: Exception) -> None:
-        if self._connection is not connection:
-            return
-        self._connection = None
-        self._server = None
-        if self._state == "closed":
-            self._subscriptions.close_all(ChangeClose(kind="client-closed", error=error))
-            return
-        self._state = "lost"
-        _log.warning("%s", error)
-        self._subscriptions.close_all(ChangeClose(kind="connection-lost", error=error))
-
-
-class _Attempt:
-    """A start under way and who waits for it."""
-
-    def __init__(self, found: State) -> None:
-        self.found: Final = found
-        self.outcome: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
-        self.task: asyncio.Future[None] | None = None
-        self.waiting = 0
+        connection = self._link.connection
+        if subscription_id is not None and connection is not None:
+            connection.post(UNSUBSCRIBE, {"meta": {}, "data": {"subscription_id": subscription_id}})

@@ -21,7 +21,7 @@ from patchouli.storage_client.errors import (
     DaemonUnavailable,
     not_ready,
 )
-from patchouli.storage_client.recipes import names, next_instruction, work_unit_metas
+from patchouli.storage_client.recipes import next_instruction, work_unit_metas
 from patchouli.storage_client.worker import Worker
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from patchouli.protocol import JsonObject
     from patchouli.storage_client.artifacts import Bytes
-    from patchouli.storage_client.client import State
     from patchouli.storage_client.configuration import ClientConfig
     from patchouli.storage_client.handshake import ServerInfo
+    from patchouli.storage_client.link import State
     from patchouli.storage_client.shapes import (
         AcceptedResult,
         CheckpointResult,
@@ -71,7 +71,7 @@ class SyncChangeSubscription:
         subscription.when_closed(self._closed.set_result)
 
     @property
-    def close(self) -> ChangeClose | None:
+    def closed_with(self) -> ChangeClose | None:
         """Why the subscription has ended, or None while it has not."""
         return self._closed.result() if self._closed.done() else None
 
@@ -270,18 +270,20 @@ class SyncStorageClient:
         limit: int | None = None,
     ) -> Page:
         """Return a page of the entities with these ids."""
-        return self.query(meta, {"ids": names("ids", ids)}, types=types, limit=limit)
+        return self.run(lambda client: client.retrieve_by_ids(meta, ids, types=types, limit=limit))
 
     def upload_artifact(self, params: Params, data: Bytes | Iterable[Bytes]) -> AcceptedResult:
-        """Upload bytes, or pieces of any size, as an artifact."""
+        """Upload bytes, or pieces of any size, as an artifact.
+
+        The pieces are taken from `data` in the thread of the caller.
+        """
+        if isinstance(data, bytes | bytearray | memoryview):
+            whole = cast("Bytes", data)
+            return self.run(lambda client: client.upload_artifact(params, whole))
         upload = Upload(params, self.begin_artifact_upload(params))
-        is_whole = isinstance(data, bytes | bytearray | memoryview)
-        pieces = cast("Iterable[Bytes]", [data] if is_whole else data)
-        for piece in pieces:
-            for part in upload.slices(piece):
-                upload.take(part)
-                self._send_chunks(upload)
-        self._send_chunks(upload, is_last=True)
+        for piece in data:
+            self._send(upload.chunks(piece), upload)
+        self._send(upload.rest(), upload)
         return self.commit_artifact_upload(upload.commit)
 
     def download_artifact(
@@ -291,7 +293,7 @@ class SyncStorageClient:
         version: str | None = None,
     ) -> bytes:
         """Return the bytes of an artifact, all of one version."""
-        return b"".join(self.download_artifact_pieces(meta, id, version))
+        return self.run(lambda client: client.download_artifact(meta, id, version))
 
     def download_artifact_pieces(
         self,
@@ -388,8 +390,8 @@ class SyncStorageClient:
             raise not_ready(self.config.endpoint, "closed")
         return worker.run(work)
 
-    def _send_chunks(self, upload: Upload, *, is_last: bool = False) -> None:
-        while (chunk := upload.chunk(is_last=is_last)) is not None:
+    def _send(self, chunks: Iterator[Params], upload: Upload) -> None:
+        for chunk in chunks:
             upload.advance(self.upload_artifact_chunk(chunk))
 
     def _worker_of(self, caller: object) -> Worker:

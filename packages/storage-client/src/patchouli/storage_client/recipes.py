@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from patchouli.protocol import JsonObject
     from patchouli.storage_client.shapes import Page, Params, ReadResult
 
-MAX_UPDATES: Final = 5  # of one upsert or removal; every further one has lost a race
+MAX_MUTATIONS: Final = 5  # that name their bases, of one upsert or removal; then the race is lost
 
 
 def require_object(what: str, value: object, *members: str) -> None:
@@ -115,7 +115,7 @@ class Bases:
     ) -> None:
         self._meta: Final = {**meta, conflict_strategy_key: "reject"}
         self._key: Final = base_versions_key
-        self._updates = 0
+        self._mutations = 0
 
     def creation(self, ref: Mapping[str, object], value: object) -> Params:
         """Return the parameters of the create."""
@@ -125,6 +125,7 @@ class Bases:
 
     def mutation(self, versions: Sequence[str], data: Mapping[str, object]) -> Params:
         """Return the parameters of an update or delete that starts from all of `versions`."""
+        self._mutations += 1
         return {"meta": {**self._meta, self._key: list(versions)}, "data": data}
 
     def after(self, error: PatchouliRpcError) -> tuple[str, ...]:
@@ -135,9 +136,12 @@ class Bases:
                 were too many of them.
         """
         versions = error.current_versions
-        if error.code != ErrorCode.VERSION_CONFLICT or not versions or self._updates == MAX_UPDATES:
+        if (
+            error.code != ErrorCode.VERSION_CONFLICT
+            or not versions
+            or self._mutations == MAX_MUTATIONS
+        ):
             raise error
-        self._updates += 1
         return versions
 
 

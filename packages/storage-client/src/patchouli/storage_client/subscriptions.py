@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 from patchouli.protocol import CHANGE_EVENT, SUBSCRIPTION_BOUNDARY, SUBSCRIPTION_CLOSED
 from patchouli.storage_client.errors import MalformedAnswerError
@@ -21,16 +21,13 @@ if TYPE_CHECKING:
 
     from patchouli.protocol import JsonObject
     from patchouli.storage_client.shapes import BoundaryNotice, ChangeEvent
+    from patchouli.storage_client.tasks import Tasks
 
 CloseKind: TypeAlias = Literal["unsubscribed", "connection-lost", "client-closed", "server-closed"]
 ChangeHandler: TypeAlias = "Callable[[ChangeEvent], Awaitable[None] | None]"
 BoundaryHandler: TypeAlias = "Callable[[BoundaryNotice], Awaitable[None] | None]"
-T = TypeVar("T")
 
-HANDLER_GRACE_SECONDS: Final = 5.0  # in which a cancelled handler has to end
-
-# A package without dependencies speaks through the standard library.
-_log: Final = logging.getLogger(__name__)  # noqa: TID251 -- see above
+_log: Final = logging.getLogger(__name__)  # noqa: TID251 -- structlog is no dependency of a client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,21 +54,19 @@ class ChangeSubscription:
         answer: JsonObject,
         subscription_id: str,
         *,
-        tasks: Tasks,
-        unsubscribe: Callable[[str], Awaitable[object]],
+        closed: asyncio.Future[ChangeClose],
+        unsubscribe: Callable[[], asyncio.Future[object]],
     ) -> None:
+        """Take the answer, what will say why it has ended, and what sends the request to end it."""
         self.meta: Final[JsonObject] = cast("JsonObject", answer.get("meta", {}))
         self.data: Final[JsonObject] = cast("JsonObject", answer["data"])
         self.subscription_id: Final = subscription_id
-        self._tasks: Final = tasks
         self._unsubscribe: Final = unsubscribe
-        self._closed: Final[asyncio.Future[ChangeClose]] = (
-            asyncio.get_running_loop().create_future()
-        )
+        self._closed: Final = closed
         self._unsubscribing: asyncio.Future[object] | None = None
 
     @property
-    def close(self) -> ChangeClose | None:
+    def closed_with(self) -> ChangeClose | None:
         """Why the subscription has ended, or None while it has not."""
         return self._closed.result() if self._closed.done() else None
 
@@ -85,17 +80,13 @@ class ChangeSubscription:
         Raises:
             PatchouliRpcError: The daemon refused; a later call asks again.
             ConnectionLostError: The connection ended meanwhile, and the subscription with it.
+            ClientClosedError: The client was closed meanwhile.
         """
         if self._closed.done():
             return
         if self._unsubscribing is None or self._unsubscribing.done():
-            self._unsubscribing = self._tasks.start(self._unsubscribe(self.subscription_id))
+            self._unsubscribing = self._unsubscribe()
         await asyncio.shield(self._unsubscribing)
-
-    def settle(self, close: ChangeClose) -> None:
-        """Close the handle, unless it is closed; not for users of the client."""
-        if not self._closed.done():
-            self._closed.set_result(close)
 
     def when_closed(self, call: Callable[[ChangeClose], None]) -> None:
         """Have `call` called in the event loop when the handle has closed, or now if it has."""
@@ -105,51 +96,11 @@ class ChangeSubscription:
             self._closed.add_done_callback(lambda closed: call(closed.result()))
 
 
-class Tasks:
-    """Tasks that run on behalf of a client: handlers that wait, and unsubscribes."""
-
-    def __init__(self) -> None:
-        self._running: Final[set[asyncio.Task[Any]]] = set()
-
-    def start(self, work: Awaitable[T]) -> asyncio.Future[T]:
-        """Return a task of `work`, or the future that it is, kept until it ends."""
-        task = asyncio.ensure_future(work)
-        self._running.add(task)
-        task.add_done_callback(self._discard)
-        return task
-
-    async def aclose(self) -> None:
-        """Cancel what runs and wait for its end; a task that refuses to end is reported and left.
-
-        The task that calls this goes on.
-        """
-        ending = self._running - {asyncio.current_task()}
-        if not ending:
-            return
-        for task in ending:
-            task.cancel()
-        _, staying = await asyncio.wait(ending, timeout=HANDLER_GRACE_SECONDS)
-        for task in staying:
-            _log.warning("a task of the storage client did not end when it was cancelled: %r", task)
-
-    def _discard(self, task: asyncio.Future[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # who shares the task has it; nobody else needs to be told
-
-
-class _Open:
-    __slots__ = ("handle", "handler", "on_boundary")
-
-    def __init__(
-        self,
-        handle: ChangeSubscription,
-        handler: ChangeHandler,
-        on_boundary: BoundaryHandler | None,
-    ) -> None:
-        self.handle = handle
-        self.handler = handler
-        self.on_boundary = on_boundary
+class _Open(NamedTuple):
+    subscription_id: str
+    closed: asyncio.Future[ChangeClose]
+    handler: ChangeHandler
+    on_boundary: BoundaryHandler | None
 
 
 class Subscriptions:
@@ -174,17 +125,20 @@ class Subscriptions:
         subscription_id = subscription_of(answer)
         if subscription_id is None or subscription_id in self._open:
             raise MalformedAnswerError("the answer to the subscribe names no new subscription")
-        handle = ChangeSubscription(
-            answer, subscription_id, tasks=self._tasks, unsubscribe=self._unsubscribe
+        closed: asyncio.Future[ChangeClose] = asyncio.get_running_loop().create_future()
+        self._open[subscription_id] = _Open(subscription_id, closed, handler, on_boundary)
+        return ChangeSubscription(
+            answer,
+            subscription_id,
+            closed=closed,
+            unsubscribe=lambda: self._start_unsubscribe(subscription_id),
         )
-        self._open[subscription_id] = _Open(handle, handler, on_boundary)
-        return handle
 
     def close(self, subscription_id: object, close: ChangeClose) -> None:
         """Settle a handle; an unknown id is ignored."""
         found = self._open.pop(subscription_id, None) if type(subscription_id) is str else None
         if found is not None:
-            found.handle.settle(close)
+            found.closed.set_result(close)
 
     def close_all(self, close: ChangeClose) -> None:
         """Settle every handle."""
@@ -206,13 +160,16 @@ class Subscriptions:
             if found is not None:
                 data = params["data"]
                 self.close(
-                    found.handle.subscription_id,
+                    found.subscription_id,
                     ChangeClose(
                         kind="server-closed",
                         reason=_text_or_none(data.get("reason")),
                         cursor=_text_or_none(data.get("cursor")),
                     ),
                 )
+
+    def _start_unsubscribe(self, subscription_id: str) -> asyncio.Future[object]:
+        return self._tasks.start(self._unsubscribe(subscription_id), is_request=True)
 
     def _find(self, params: Any) -> _Open | None:
         subscription_id = subscription_of(params)
@@ -256,7 +213,7 @@ def _raise(error: BaseException) -> NoReturn:
 def _complain(found: _Open, error: BaseException) -> None:
     _log.warning(
         "the handler of %s failed: %s",
-        found.handle.subscription_id,
+        found.subscription_id,
         type(error).__name__,
         exc_info=error,
     )

@@ -19,8 +19,8 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from patchouli.storage_client import subscriptions
 from patchouli.storage_client.errors import ClientClosedError
+from patchouli.storage_client.tasks import end_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -116,11 +116,8 @@ class Worker:
             await self._end.wait()
         await self._client.close()
         self._fail_calls()
-        if left := asyncio.all_tasks() - {asyncio.current_task()}:
-            for task in left:
-                task.cancel()
-            # One that refuses to end is left, as the client leaves its handlers.
-            await asyncio.wait(left, timeout=subscriptions.HANDLER_GRACE_SECONDS)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        await end_tasks(left, cancelled=left)
         await self._loop.shutdown_asyncgens()
         await self._loop.shutdown_default_executor()
 
