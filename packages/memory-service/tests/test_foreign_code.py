@@ -343,6 +343,22 @@ async def test_a_worker_that_is_cancelled_from_outside_says_so(memory: MemorySer
     await settled(subscription.unsubscribe())
 
 
+async def test_a_cursor_store_that_has_nothing_to_save_is_not_named(
+    memory: MemoryService, logged: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene("", None)
+    subscription = await scene.follow(memory)
+    await until(lambda: scene.saved.get("scene") == "c3")
+    loop = asyncio.get_running_loop()
+    passed = loop.create_future()
+
+    loop.call_later(0.05, passed.set_result, None)  # behind the grace of any save so far
+    await passed
+
+    assert logged.messages == []
+    await settled(subscription.unsubscribe())
+
+
 async def test_a_clock_of_the_host_that_fails_ends_the_attempts(kernel: Kernel) -> None:
     async def sleep(_: float) -> None:
         raise OSError("no clock")
