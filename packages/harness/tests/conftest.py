@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import threading
@@ -47,8 +48,35 @@ async def leaves_no_task() -> AsyncIterator[None]:
 async def kernel(
     leaves_no_task: None,
 ) -> AsyncIterator[Kernel]:  # which looks once the kernel is closed
-    async with Kernel(task_grace_ms=20) as kernel:
-        yield kernel
+    kernel = Kernel(task_grace_ms=20)
+    yield kernel
+    async with asyncio.timeout(5):  # one that never ends fails instead of hanging
+        await kernel.aclose()
+
+
+class Mule:
+    """Goes on though it is cancelled, until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self._gate = asyncio.Event()
+
+    async def stand(self) -> None:
+        self.begun.set()
+        while not self._gate.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._gate.wait()
+
+    def let_go(self) -> None:
+        self._gate.set()
+
+
+@pytest.fixture
+def mule() -> Iterator[Mule]:
+    """Let go once the test is over, however: else a failed test would never end its loop."""
+    mule = Mule()
+    yield mule
+    mule.let_go()
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from patchouli.harness import Aborted, Context, Effect, Kernel, PluginSpec, Scop
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from conftest import Mule
+
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until something has happened, which takes steps and no time."""
@@ -461,18 +463,12 @@ async def test_a_stop_waits_for_a_handler_whose_listener_was_removed(kernel: Ker
 
 
 async def test_a_stop_waits_once_for_handlers_that_hang_however_many_listeners_it_removes(
-    kernel: Kernel, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kernel: Kernel, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mule: Mule
 ) -> None:
     monkeypatch.setattr("patchouli.harness.scopes.UNDO_LIMIT_MS", 20)
-    gate, begun = asyncio.Event(), asyncio.Event()
 
     async def hang() -> str:
-        begun.set()
-        while not gate.is_set():
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                continue
+        await mule.stand()
         return "late"
 
     def start(ctx: Context, _: object) -> None:
@@ -488,10 +484,10 @@ async def test_a_stop_waits_once_for_handlers_that_hang_however_many_listeners_i
         asyncio.create_task(kernel.root.serial("ask")),
         asyncio.create_task(kernel.root.gather("ask")),
     ]
-    await begun.wait()
+    await mule.begun.wait()
     await scope.close()
     errors = [record.message for record in logged.records]
-    gate.set()
+    mule.let_go()
 
     assert await asyncio.gather(*asking) == ["late", None]
     assert errors == [

@@ -24,6 +24,8 @@ from patchouli.harness import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from conftest import Mule
+
 WAITING, STARTING, ACTIVE = ScopeState.WAITING, ScopeState.STARTING, ScopeState.ACTIVE
 STOPPING, FAILED, CLOSED = ScopeState.STOPPING, ScopeState.FAILED, ScopeState.CLOSED
 
@@ -659,28 +661,18 @@ async def test_an_undo_that_never_returns_is_abandoned(
 
 @pytest.mark.checklist("HN-26")
 async def test_a_loop_that_ignores_its_cancellation_is_abandoned(
-    kernel: Kernel, logged: pytest.LogCaptureFixture
+    kernel: Kernel, logged: pytest.LogCaptureFixture, mule: Mule
 ) -> None:
-    gate, begun = asyncio.Event(), asyncio.Event()
-
-    async def stubborn() -> None:
-        begun.set()
-        while not gate.is_set():
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                continue
-
     def start(ctx: Context, _: object) -> None:
-        ctx.spawn(stubborn(), name="mule")
+        ctx.spawn(mule.stand(), name="mule")
 
     scope = kernel.root.plugin(PluginSpec(name="farm", start=start))
-    await begun.wait()
+    await mule.begun.wait()
     await scope.close()
 
     assert scope.state is CLOSED
     assert [r.name for r in logged.records if "mule" in r.message] == ["farm"]
-    gate.set()
+    mule.let_go()
 
 
 async def test_a_spawned_loop_is_cut_and_a_failed_one_stops_nothing(
@@ -791,26 +783,21 @@ async def test_a_start_that_cancels_itself_fails_and_cancels_nobody(kernel: Kern
 
 
 async def test_a_start_that_does_not_end_is_cut_and_its_late_undo_still_runs(
-    logged: pytest.LogCaptureFixture,
+    logged: pytest.LogCaptureFixture, mule: Mule
 ) -> None:
-    gate, begun, undone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    undone = asyncio.Event()
 
     async def start(_: Context, __: object) -> Undo:
-        begun.set()
-        while not gate.is_set():
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                continue
+        await mule.stand()
         return undone.set
 
     async with Kernel(start_limit_ms=1, task_grace_ms=1) as kernel:
         scope = kernel.root.plugin(PluginSpec(name="stuck", start=start))
-        await begun.wait()
+        await mule.begun.wait()
         await scope.close()
         assert scope.state is CLOSED
 
-        gate.set()
+        mule.let_go()
         async with asyncio.timeout(5):
             await undone.wait()
 
