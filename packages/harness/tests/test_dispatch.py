@@ -465,7 +465,7 @@ async def test_a_stop_waits_for_a_handler_whose_listener_was_removed(kernel: Ker
 async def test_a_stop_waits_once_for_handlers_that_hang_however_many_listeners_it_removes(
     kernel: Kernel, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mule: Mule
 ) -> None:
-    monkeypatch.setattr("patchouli.harness.scopes.UNDO_LIMIT_MS", 20)
+    monkeypatch.setattr("patchouli.harness.runs.STOP_LIMIT_MS", 20)
 
     async def hang() -> str:
         await mule.stand()

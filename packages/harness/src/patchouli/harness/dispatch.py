@@ -9,36 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from patchouli.harness.errors import Aborted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from patchouli.harness.handlers import Handlers
     from patchouli.harness.plugin import Listener
-
-
-class Owner(Protocol):
-    """The run that a listener belongs to."""
-
-    def let_run(self, result: Awaitable[Any], event: str) -> None:
-        """Run what a notified listener left, until it ends or the run stops."""
-        ...
-
-    def follow(self, result: Awaitable[Any], event: str) -> asyncio.Task[Any]:
-        """Run what a gathered listener left; the run does not stop while it lasts."""
-        ...
-
-    async def handle(
-        self, result: Awaitable[Any], event: str
-    ) -> Any:  # Any: events say what is returned
-        """Await what a listener left; the run does not stop while it lasts."""
-        ...
-
-    def listener_failed(self, event: str, error: BaseException) -> None:
-        """Log what a listener raised that reaches nobody."""
-        ...
 
 
 class Registered:
@@ -46,7 +25,7 @@ class Registered:
 
     __slots__ = ("event", "listener", "owner")
 
-    def __init__(self, owner: Owner, event: str, listener: Listener) -> None:
+    def __init__(self, owner: Handlers, event: str, listener: Listener) -> None:
         self.owner = owner
         self.event = event
         self.listener = listener
@@ -111,7 +90,7 @@ class Dispatcher:
             if failure is not None:
                 raise failure
 
-    async def serial(self, event: str, *args: object) -> Any:  # Any: as in Owner.handle
+    async def serial(self, event: str, *args: object) -> Any:  # Any: events say what is returned
         """Await one after another until one returns something."""
         for one in self.listeners(event):
             result = one.listener(*args)

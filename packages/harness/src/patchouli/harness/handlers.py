@@ -15,7 +15,7 @@ from patchouli.harness.tasks import for_task
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from patchouli.harness.tasks import TaskOwner, Tasks
+    from patchouli.harness.tasks import RunTasks
 
 
 class _Awaited(NamedTuple):
@@ -26,24 +26,23 @@ class _Awaited(NamedTuple):
 
 
 class Handlers:
-    """The owner of a run's listeners, see `patchouli.harness.dispatch.Owner`."""
+    """What the listeners of one run have left running."""
 
-    __slots__ = ("_awaited", "_notified", "_patience", "_run", "_tasks")
+    __slots__ = ("_awaited", "_notified", "_patience", "_tasks")
 
-    def __init__(self, run: TaskOwner, tasks: Tasks, *, limit: float) -> None:
-        self._run = run
+    def __init__(self, tasks: RunTasks, *, limit: float) -> None:
         self._tasks = tasks
         self._patience = limit  # s, for all waits of a stop together
         self._notified: set[asyncio.Task[Any]] = set()
         self._awaited: dict[asyncio.Future[Any], _Awaited] = {}
 
-    def tasks(self) -> set[asyncio.Task[Any] | None]:
+    def callers(self) -> set[asyncio.Task[Any] | None]:
         """Return the tasks of others in which handlers run that a stop waits for."""
         return {handler.task for handler in self._awaited.values()}
 
     def let_run(self, result: Awaitable[Any], event: str) -> None:
         """Run what a notified listener left, until it ends or the run stops."""
-        task = self._run.own(for_task(result), f"{event} listener")
+        task = self._tasks.own(for_task(result), f"{event} listener")
         self._notified.add(task)
 
         def ended(task: asyncio.Task[Any]) -> None:
@@ -72,7 +71,7 @@ class Handlers:
 
     def listener_failed(self, event: str, error: BaseException) -> None:
         """Log what a listener raised that reaches nobody."""
-        self._run.logger.error("a listener of %s failed: %s", event, error, exc_info=error)
+        self._tasks.logger.error("a listener of %s failed: %s", event, error, exc_info=error)
 
     async def ended(self) -> None:
         """Cut what notified listeners left and wait for the other handlers, for each but once.
@@ -81,7 +80,7 @@ class Handlers:
         ended in time is logged and abandoned, so that it holds nothing up a second time.
         """
         notified, self._notified = self._notified, set()
-        await self._tasks.cut(notified, self._run.logger)
+        await self._tasks.cut(notified)
         if not self._awaited:
             return
         loop = asyncio.get_running_loop()
@@ -90,4 +89,4 @@ class Handlers:
         self._patience = max(0, self._patience - (loop.time() - began))
         for one in pending:
             handler = self._awaited.pop(one)
-            self._run.logger.error("a handler of %s goes on and is abandoned", handler.event)
+            self._tasks.logger.error("a handler of %s goes on and is abandoned", handler.event)

@@ -7,15 +7,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from patchouli.harness.plugin import Context, Logger, PluginSpec, ScopeState
-from patchouli.harness.scopes import Core, Scope
+from patchouli.harness.plugin import STOP_LIMIT_MS, Context, Logger, PluginSpec, ScopeState
+from patchouli.harness.runs import Core
+from patchouli.harness.scopes import Scope
 from patchouli.harness.tasks import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-START_LIMIT_MS: Final = 30_000  # after its run was told to stop; then the start is cut
 TASK_GRACE_MS: Final = 5_000  # from the cancellation of a task until it is abandoned
 
 
@@ -43,7 +43,7 @@ class Kernel:
         self,
         *,
         logger: Callable[[str], Logger] = logging.getLogger,  # noqa: TID251 - no dependency, so no structlog
-        start_limit_ms: int = START_LIMIT_MS,
+        start_limit_ms: int = STOP_LIMIT_MS,
         task_grace_ms: int = TASK_GRACE_MS,
     ) -> None:
         self._core = Core(

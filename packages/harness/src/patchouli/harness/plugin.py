@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Generator
 
     from patchouli.harness.signals import CancelSignal
+
+# Of the undo of an effect, of the handlers of a stop, of a start that was told to stop.
+STOP_LIMIT_MS: Final = 30_000
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -220,7 +223,11 @@ class Context(Protocol):
         ...
 
     def effect(
-        self, enter: Callable[[], EffectBody], label: str = "", *, undo_limit_ms: int = 30_000
+        self,
+        enter: Callable[[], EffectBody],
+        label: str = "",
+        *,
+        undo_limit_ms: int = STOP_LIMIT_MS,
     ) -> Effect:
         """Run `enter` now and record the undo that it returns.
 

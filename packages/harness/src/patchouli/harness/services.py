@@ -6,66 +6,39 @@ good. Whoever began with it is bound to it until its own end, which is what a pr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from patchouli.harness.errors import AlreadyProvided
 
 if TYPE_CHECKING:
     import asyncio
-
-
-class Provider(Protocol):
-    """The run that publishes a service."""
-
-    @property
-    def name(self) -> str:
-        """The name of its plugin."""
-        ...
-
-    @property
-    def is_active(self) -> bool:
-        """Whether others may see what it publishes."""
-        ...
-
-
-class Dependent(Protocol):
-    """The run that began with a service."""
-
-    @property
-    def ended(self) -> asyncio.Event:
-        """Set when it has wholly stopped."""
-        ...
-
-
-class Waiter(Protocol):
-    """The scope that needs a service, whether it has it or not."""
-
-    def wake(self) -> None:
-        """Look again whether all needs are met."""
-        ...
+    from collections.abc import Callable
 
 
 class Provision:
-    """A service under its name, published by one run."""
+    """A service under its name, published by one run.
 
-    __slots__ = ("bound", "is_withdrawn", "name", "provider", "value")
+    Attributes:
+        name: What it is asked for by.
+        value: What is given to who asks.
+        provider: The name of the plugin that publishes it.
+        is_visible: Whether it meets a need: its provider is active and has not withdrawn it.
+        bound: Set when one who began with it has wholly stopped, for each who has not.
+    """
 
-    def __init__(self, provider: Provider, name: str, value: object) -> None:
-        self.provider = provider
+    __slots__ = ("bound", "is_visible", "name", "provider", "value")
+
+    def __init__(self, name: str, value: object, *, provider: str, is_visible: bool) -> None:
         self.name = name
         self.value = value
-        self.is_withdrawn = False
-        self.bound: dict[Dependent, None] = {}  # whoever began with it and has not ended
-
-    @property
-    def is_visible(self) -> bool:
-        """Whether it meets a need."""
-        return not self.is_withdrawn and self.provider.is_active
+        self.provider = provider
+        self.is_visible = is_visible
+        self.bound: dict[asyncio.Event, None] = {}
 
     async def unbound(self) -> None:
         """Return when everyone who is bound to it has ended."""
         while self.bound:
-            await next(iter(self.bound)).ended.wait()
+            await next(iter(self.bound)).wait()
 
 
 class Services:
@@ -75,7 +48,7 @@ class Services:
 
     def __init__(self) -> None:
         self._provisions: dict[str, Provision] = {}
-        self._needs: dict[str, dict[Waiter, None]] = {}
+        self._needs: dict[str, dict[Callable[[], None], None]] = {}  # whom to wake
 
     def find(self, name: str) -> Provision | None:
         """Return what stands under `name`, visible or not."""
@@ -93,30 +66,30 @@ class Services:
             AlreadyProvided: Another one stands there.
         """
         if (present := self._provisions.get(provision.name)) is not None:
-            raise AlreadyProvided(service=provision.name, provider=present.provider.name)
+            raise AlreadyProvided(service=provision.name, provider=present.provider)
         self._provisions[provision.name] = provision
         self.wake(provision.name)
 
     async def withdraw(self, provision: Provision) -> None:
         """Free a name; return when everyone who began with the service has ended."""
-        provision.is_withdrawn = True
+        provision.is_visible = False
         self.wake(provision.name)
         await provision.unbound()
         del self._provisions[provision.name]
 
     def wake(self, name: str) -> None:
         """Let everyone who needs `name` look again."""
-        for waiter in list(self._needs.get(name, ())):
-            waiter.wake()
+        for wake in list(self._needs.get(name, ())):
+            wake()
 
-    def add_needs(self, waiter: Waiter, names: tuple[str, ...]) -> None:
-        """Have `waiter` woken whenever something about `names` changes."""
+    def add_needs(self, wake: Callable[[], None], names: tuple[str, ...]) -> None:
+        """Have `wake` called whenever something about `names` changes."""
         for name in names:
-            self._needs.setdefault(name, {})[waiter] = None
+            self._needs.setdefault(name, {})[wake] = None
 
-    def remove_needs(self, waiter: Waiter, names: tuple[str, ...]) -> None:
-        """Wake `waiter` no more."""
+    def remove_needs(self, wake: Callable[[], None], names: tuple[str, ...]) -> None:
+        """Call `wake` no more."""
         for name in dict.fromkeys(names):
-            del self._needs[name][waiter]
+            del self._needs[name][wake]
             if not self._needs[name]:
                 del self._needs[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import contextvars
@@ -13,19 +13,6 @@ if TYPE_CHECKING:
     from patchouli.harness.plugin import Logger
 
 R = TypeVar("R")
-
-
-class TaskOwner(Protocol):
-    """The run that a task belongs to."""
-
-    @property
-    def logger(self) -> Logger:
-        """Where its failure is logged."""
-        ...
-
-    def own(self, coro: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
-        """Run `coro` as a task of the run, which stops with it."""
-        ...
 
 
 class Tasks:
@@ -58,6 +45,36 @@ class Tasks:
         for task in pending:
             name = task.get_name()
             logger.error("task %s goes on %g s after its cancellation", name, self._grace)
+
+
+class RunTasks:
+    """The tasks of one run, which is not over before they are.
+
+    Attributes:
+        logger: Where their failures are logged.
+    """
+
+    __slots__ = ("_kernel_tasks", "_tasks", "logger")
+
+    def __init__(self, kernel_tasks: Tasks, logger: Logger) -> None:
+        self.logger = logger
+        self._kernel_tasks = kernel_tasks
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def own(self, coro: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
+        """Run `coro` as a task of the run."""
+        task = self._kernel_tasks.own(coro, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def all(self) -> set[asyncio.Task[Any]]:
+        """Return those that have not ended."""
+        return {*self._tasks}
+
+    async def cut(self, tasks: set[asyncio.Task[Any]]) -> None:
+        """Cancel some and return when they have ended, or when the grace period has."""
+        await self._kernel_tasks.cut(tasks, self.logger)
 
 
 def for_task(result: Awaitable[R]) -> Coroutine[Any, Any, R]:
