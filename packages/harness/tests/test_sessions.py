@@ -50,6 +50,26 @@ async def test_a_log_is_contiguous_read_only_and_told(
         event["data"]["turn"] = 3  # type: ignore[index] - what is refused
 
 
+async def test_a_log_that_was_read_does_not_grow(sessions: MemorySessions) -> None:
+    session = sessions.create("s1")
+    session.append("one", {})
+    session.append("two", {})
+    await sessions.flush(session)
+    read = session.events
+    stored = await sessions.read_from("s1", 0)
+
+    session.append("three", {})
+
+    assert [one["type"] for one in read] == ["one", "two"]
+    assert (len(read), read[-1]["type"], read[1:]) == (2, "two", (read[1],))
+    with pytest.raises(IndexError):
+        read[2]
+    assert read == stored.events
+    assert read != session.events
+    assert read != session.events[:1]
+    assert [one["type"] for one in reversed(session.events)] == ["three", "two", "one"]
+
+
 async def test_an_event_that_is_no_json_is_not_logged(sessions: MemorySessions) -> None:
     session = sessions.create("s1")
 

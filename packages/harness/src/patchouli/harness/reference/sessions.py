@@ -6,9 +6,10 @@ so that what is durable and what is not can be told apart. Events are read-only 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 from patchouli.harness.errors import SessionError
 from patchouli.harness.events import SESSION_CREATED, SESSION_DISPOSED, SESSION_EVENT, SESSION_FLUSH
@@ -24,7 +25,7 @@ from patchouli.harness.ports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from patchouli.harness.kernel import Kernel
     from patchouli.harness.signals import CancelSignal
@@ -32,6 +33,39 @@ if TYPE_CHECKING:
 NEW_HEADER_KEYS: Final = frozenset(
     ("cwd", "parentSession", "seedLength", "origin", "delegationDepth", "agentPreset")
 )
+
+
+class _Log(Sequence[SessionEvent]):
+    """A log as it was at one time: the first events of a list that only grows, not copied."""
+
+    __slots__ = ("_events", "_length")
+    __hash__ = None  # type: ignore[assignment] - equal to what is not hashed alike
+
+    def __init__(self, events: list[SessionEvent]) -> None:
+        self._events = events
+        self._length = len(events)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> SessionEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SessionEvent]: ...
+    def __getitem__(self, index: int | slice) -> SessionEvent | Sequence[SessionEvent]:
+        places = range(self._length)[index]
+        if isinstance(places, int):
+            return self._events[places]
+        return tuple(self._events[place] for place in places)
+
+    def __iter__(self) -> Iterator[SessionEvent]:
+        return islice(self._events, self._length)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    def __repr__(self) -> str:
+        return repr([*self])
 
 
 class LiveSession(Session):
@@ -56,8 +90,8 @@ class LiveSession(Session):
 
     @property
     def events(self) -> Sequence[SessionEvent]:
-        """The log so far."""
-        return tuple(self._events)
+        """The log so far; what is written later is not in it."""
+        return _Log(self._events)
 
     def append(self, kind: str, data: Mapping[str, object], **more: object) -> SessionEvent:
         """Write an event into the log and notify ``session/event``; return it.
@@ -79,7 +113,7 @@ class LiveSession(Session):
 @dataclass(slots=True, kw_only=True)
 class _Stored:
     header: SessionHeader
-    events: list[SessionEvent]
+    events: Sequence[SessionEvent]
     life: int
 
 
@@ -164,7 +198,7 @@ class MemorySessions(Sessions, SessionPersistence, SessionQuery):
         if from_seq < 0:
             raise ValueError("a sequence number is never negative")
         stored = self._stored_session(session_id)
-        return SessionSlice(meta=stored.header, events=tuple(stored.events[from_seq:]))
+        return SessionSlice(meta=stored.header, events=stored.events[from_seq:])
 
     async def list_sessions(self, *, signal: CancelSignal | None = None) -> Sequence[SessionRecord]:
         """Return all sessions, the newest first, then by id."""
@@ -182,7 +216,7 @@ class MemorySessions(Sessions, SessionPersistence, SessionQuery):
         if live is not None:
             return SessionSlice(meta=live.header, events=live.events)
         stored = self._stored_session(session_id)
-        return SessionSlice(meta=stored.header, events=tuple(stored.events))
+        return SessionSlice(meta=stored.header, events=stored.events)
 
     async def read_range(
         self,
@@ -222,7 +256,7 @@ class MemorySessions(Sessions, SessionPersistence, SessionQuery):
 
     def _store(self, session: LiveSession) -> None:
         self._stored[session.header["id"]] = _Stored(
-            header=session.header, events=[*session.events], life=session.life
+            header=session.header, events=session.events, life=session.life
         )
 
     def _stored_session(self, session_id: str) -> _Stored:
