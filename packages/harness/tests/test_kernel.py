@@ -876,16 +876,87 @@ async def test_an_asynchronous_effect_made_during_a_start_is_part_of_it(kernel: 
     assert log == ["undone"]
 
 
-async def test_an_asynchronous_effect_that_fails_fails_the_start(kernel: Kernel) -> None:
+@pytest.mark.parametrize("steps", [0, 5])
+async def test_an_asynchronous_effect_that_fails_fails_the_start(
+    kernel: Kernel, steps: int
+) -> None:
     async def enter() -> Undo:
         raise ValueError("leak")
 
-    scope = kernel.root.plugin(
-        PluginSpec(name="pump", start=lambda ctx, _: ctx.effect(enter, "pipe") and None)
-    )
+    async def start(ctx: Context, _: object) -> None:
+        ctx.effect(enter, "pipe")
+        for _ in range(steps):  # it may have failed before the start looks
+            await asyncio.sleep(0)
+
+    scope = kernel.root.plugin(PluginSpec(name="pump", start=start))
 
     with pytest.raises(ValueError, match="leak"):
         await scope
+    assert scope.state is FAILED
+
+
+async def test_a_failure_that_the_start_does_not_raise_is_logged(
+    kernel: Kernel, logged: pytest.LogCaptureFixture
+) -> None:
+    gate = asyncio.Event()
+
+    async def enter(word: str) -> Undo:
+        if word == "late":
+            await gate.wait()
+        raise ValueError(word)
+
+    async def start(ctx: Context, _: object) -> None:
+        ctx.effect(lambda: enter("late"), "pump")
+        ctx.effect(lambda: enter("early"), "pipe")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        raise KeyError("own")
+
+    scope = kernel.root.plugin(PluginSpec(name="pump", start=start))
+    await until(lambda: scope.state is STOPPING)
+    gate.set()
+
+    with pytest.raises(KeyError):
+        await scope
+    assert [r.message for r in logged.records] == [
+        "the start of pump failed: 'own'",
+        "effect pipe failed: early",
+        "effect pump failed: late",
+    ]
+
+
+NO_UNDO: Any = 7
+
+
+async def enter_nothing() -> Any:
+    return NO_UNDO
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda ctx, _: ctx.on("bell", None),
+        lambda ctx, _: ctx.effect(None),
+        lambda ctx, _: ctx.effect(lambda: NO_UNDO, "pipe"),
+        lambda ctx, _: ctx.effect(enter_nothing, "pipe") and None,
+        lambda ctx, _: ctx.when((), None),
+        lambda ctx, _: ctx.chain("wrap", default=None),
+        lambda _, __: NO_UNDO,
+        lambda ctx, _: ctx.on("bell", print),  # an effect is no undo
+    ],
+)
+async def test_what_cannot_be_called_is_refused_at_once(kernel: Kernel, start: Any) -> None:
+    scope = kernel.root.plugin(PluginSpec(name="pump", start=start))
+
+    with pytest.raises(TypeError, match="must be callable"):
+        await scope
+    assert not kernel.has_listeners("bell")
+
+
+@pytest.mark.parametrize("wrong", [{"start": None}, {"start": idle, "config": 7}])
+def test_a_plugin_that_cannot_be_called_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="must be callable"):
+        PluginSpec(name="pump", **wrong)
 
 
 async def test_an_effect_is_undone_once_however_often_it_is_disposed_of(kernel: Kernel) -> None:

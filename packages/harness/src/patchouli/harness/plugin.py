@@ -57,6 +57,7 @@ class PluginSpec(Generic[C]):
 
     Raises:
         TypeError: `needs` is one text, or holds something else than names; it would never be met.
+            Or `start` or `config` cannot be called.
     """
 
     name: str
@@ -66,6 +67,9 @@ class PluginSpec(Generic[C]):
 
     def __post_init__(self) -> None:
         require_names(self.needs)
+        require_callable(self.start, "a start")
+        if self.config is not None:
+            require_callable(self.config, "what makes a configuration")
 
 
 def require_names(needs: Sequence[str]) -> None:
@@ -79,6 +83,16 @@ def require_names(needs: Sequence[str]) -> None:
     for name in needs:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
             raise TypeError(f"a need is the name of a service, not {name!r}")
+
+
+def require_callable(value: object, what: str) -> None:
+    """Return when `value` can be called.
+
+    Raises:
+        TypeError: It cannot; the message says `what` it was to be.
+    """
+    if not callable(value):
+        raise TypeError(f"{what} must be callable, not {value!r}")
 
 
 class Logger(Protocol):
@@ -194,7 +208,8 @@ class Context(Protocol):
         """Run `body` as a child for as long as all of `needs` are there, while this run goes on.
 
         Raises:
-            TypeError: `needs` is one text, or holds something else than names.
+            TypeError: `needs` is one text, or holds something else than names, or `body` cannot be
+                called.
             ScopeClosed: This run stops or has stopped.
         """
         ...
@@ -240,6 +255,7 @@ class Context(Protocol):
             undo_limit_ms: How long the undo may take before it is abandoned.
 
         Raises:
+            TypeError: `enter`, or the undo that it returned, cannot be called.
             ScopeClosed: This run stops or has stopped; `enter` was not called.
         """
         ...
@@ -260,6 +276,7 @@ class Context(Protocol):
         """Have `listener` called for `event`, after the others or, prepended, before them.
 
         Raises:
+            TypeError: `listener` cannot be called.
             ScopeClosed: This run stops or has stopped.
         """
         ...

@@ -27,6 +27,7 @@ from patchouli.harness.plugin import (
     PluginSpec,
     StartFn,
     Undo,
+    require_callable,
     require_names,
 )
 from patchouli.harness.services import Provision, Services
@@ -88,7 +89,7 @@ class Run(Context):
         self._is_active = False
         self._tasks = RunTasks(core.tasks, core.logger(name))
         self.effects = Effects(self._tasks)
-        self._entries: dict[asyncio.Task[Undo], None] = {}  # effects that are still being made
+        self._entries: dict[asyncio.Task[Undo], None] = {}  # effects whose failure the start raises
         self._handlers = Handlers(self._tasks, limit=STOP_LIMIT_MS / 1000)
         for provision in bound.values():
             provision.bound[self.ended] = None
@@ -144,6 +145,10 @@ class Run(Context):
     def begin_stop(self) -> None:
         """Take no more effects and let nobody see what the run publishes, all in this step."""
         self._is_open = self._is_active = False
+        left, self._entries = self._entries, {}
+        for entry in left:
+            if entry.done():
+                self._log_failed_entry(entry)
         for provision in self.provisions:
             provision.is_visible = False
         self.tell(f"{self._name} stops")
@@ -188,6 +193,7 @@ class Run(Context):
     def when(self, needs: Sequence[str], body: StartFn, name: str = "") -> PluginScope:
         """Install a child that follows `needs`."""
         require_names(needs)  # before a text becomes a tuple of its letters
+        require_callable(body, "a body")
 
         def start(ctx: Context, _: object) -> Awaitable[Undo | None] | Undo | None:
             return body(ctx)
@@ -234,8 +240,10 @@ class Run(Context):
     ) -> Effect:
         """Make something and record its undo."""
         self._require_open()
+        require_callable(enter, "what makes an effect")
         body = enter()
         undo = self._undo_once_entered(body, label) if inspect.isawaitable(body) else body
+        require_callable(undo, f"the undo of {label!r}")
         return self.effects.record(label, undo, limit=undo_limit_ms / 1000)
 
     def spawn(self, coro: Coroutine[Any, Any, R], *, name: str) -> asyncio.Task[R]:
@@ -261,6 +269,7 @@ class Run(Context):
     def on(self, event: str, listener: Listener, *, prepend: bool = False) -> Effect:
         """Have `listener` called."""
         self._require_open()
+        require_callable(listener, f"a listener of {event}")
         registered = Registered(self._handlers, event, listener)
         self._core.dispatcher.add(registered, prepend=prepend)
 
@@ -290,6 +299,7 @@ class Run(Context):
 
     async def chain(self, event: str, *args: object, default: Callable[[], Any]) -> Any:
         """Nest all around `default`."""
+        require_callable(default, f"the default of {event}")
         return await self._core.dispatcher.chain(event, *args, default=default)
 
     async def _body(self, spec: PluginSpec[Any], raw: object) -> None:
@@ -299,25 +309,23 @@ class Run(Context):
         result = spec.start(self, config)
         undo = await result if inspect.isawaitable(result) else result
         if undo is not None:
+            require_callable(undo, f"what the start of {self._name} returns")
             # Never refused: what a start returns must be undone, even if it was told to stop.
             effect = self.effects.record(f"start of {spec.name}", undo, limit=STOP_LIMIT_MS / 1000)
             if self.ended.is_set():
                 await effect.dispose()
         while self._entries:
-            await next(iter(self._entries))
+            entry = next(iter(self._entries))
+            try:
+                require_callable(await entry, f"the undo of {entry.get_name()}")
+            finally:
+                self._entries.pop(entry, None)
 
     def _undo_once_entered(self, body: Awaitable[Undo], label: str) -> Undo:
         entry = self._tasks.own(for_task(body), f"effect {label}")
-        self._entries[entry] = None
-
-        def entered(entry: asyncio.Task[Undo]) -> None:
-            self._entries.pop(entry, None)
-            if entry.cancelled() or (error := entry.exception()) is None:
-                return
-            if self._is_active or not self._is_open:  # else it is the error of the start
-                self.logger.error("effect %r failed: %s", label, error, exc_info=error)
-
-        entry.add_done_callback(entered)
+        if not self._is_active:
+            self._entries[entry] = None
+        entry.add_done_callback(self._log_failed_entry)
 
         async def undo() -> None:
             await asyncio.wait({entry})
@@ -327,6 +335,11 @@ class Run(Context):
                     await result
 
         return undo
+
+    def _log_failed_entry(self, entry: asyncio.Task[Undo]) -> None:
+        if entry in self._entries or entry.cancelled() or (error := entry.exception()) is None:
+            return
+        self.logger.error("%s failed: %s", entry.get_name(), error, exc_info=error)
 
     def _require_open(self) -> None:
         if not self._is_open:

@@ -110,6 +110,8 @@ class _Signal:
         return self._reason
 
     def add_callback(self, fn: Callable[[], None]) -> Callable[[], None]:
+        if not callable(fn):
+            raise TypeError(f"a callback must be callable, not {fn!r}")
         if self._reason is not None:
             _call(fn)
             return _forget_nothing
