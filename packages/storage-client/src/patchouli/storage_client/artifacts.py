@@ -94,7 +94,7 @@ class Download:
     """A download under way, of one version from the first answer on."""
 
     def __init__(
-        self, meta: Mapping[str, object], artifact_id: str, version: str | None, chunk_bytes: int
+        self, meta: Mapping[str, object], artifact_id: str, *, version: str | None, chunk_bytes: int
     ) -> None:
         self._meta: Final = meta
         self._id: Final = artifact_id

@@ -106,7 +106,10 @@ class StorageClient:
         tasks = Tasks()
         self._subscriptions: Final = Subscriptions(tasks, self._unsubscribe_from)
         self._link: Final = Link(
-            self.config, tasks, self._subscriptions, receive_limit_bytes=receive_limit_bytes
+            self.config,
+            tasks,
+            subscriptions=self._subscriptions,
+            receive_limit_bytes=receive_limit_bytes,
         )
 
     @property
@@ -259,7 +262,7 @@ class StorageClient:
         limit: int | None = None,
     ) -> Page:
         """Return a page of what fits `instruction`, an object such as `{"text": "seeds"}`."""
-        return await self.retrieve(query_params(meta, instruction, types, limit))
+        return await self.retrieve(query_params(meta, instruction, types=types, limit=limit))
 
     async def query_pages(
         self,
@@ -338,7 +341,9 @@ class StorageClient:
             MalformedAnswerError: What came is not what was asked for.
         """
         _, server = self._link.require_ready("artifacts")
-        download = Download(meta, id, version, server.limits.max_artifact_chunk_bytes)
+        download = Download(
+            meta, id, version=version, chunk_bytes=server.limits.max_artifact_chunk_bytes
+        )
         while not download.is_complete:
             yield download.advance(await self.download_artifact_chunk(download.request()))
 
@@ -361,7 +366,7 @@ class StorageClient:
             ValueError: There is nothing to run, nothing to close the unit with, or a member of
                 `close_meta` in `meta`; nothing was run.
         """
-        metas = work_unit_metas(meta, close_meta, len(mutations))
+        metas = work_unit_metas(meta, close_meta, count=len(mutations))
         return tuple([await mutate(fresh) for mutate, fresh in zip(mutations, metas, strict=True)])
 
     async def upsert(
@@ -451,7 +456,7 @@ class StorageClient:
         connection = self._link.connection
         if connection is None or needs is not None:
             connection, _ = self._link.require_ready(needs)
-        return connection.call(method, params, receive, forgotten=forgotten)
+        return connection.call(method, params, receive=receive, forgotten=forgotten)
 
     async def _send(self, chunks: Iterator[Params], upload: Upload) -> None:
         for chunk in chunks:

@@ -77,8 +77,8 @@ class Connection(asyncio.Protocol):
         self,
         method: str,
         params: Mapping[str, object],
-        receive: Callable[[Any], T] | None = None,
         *,
+        receive: Callable[[Any], T] | None = None,
         forgotten: Callable[[Any], None] | None = None,
     ) -> T:
         """Send a request and return its result, or what `receive` makes of it.

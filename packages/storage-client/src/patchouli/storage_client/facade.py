@@ -302,7 +302,7 @@ class SyncStorageClient:
         version: str | None = None,
     ) -> Iterator[bytes]:
         """Yield the bytes of an artifact, all of one version, a chunk at a time."""
-        download = Download(meta, id, version, self._client.chunk_bytes)
+        download = Download(meta, id, version=version, chunk_bytes=self._client.chunk_bytes)
         while not download.is_complete:
             yield download.advance(self.download_artifact_chunk(download.request()))
 
@@ -313,7 +313,7 @@ class SyncStorageClient:
         mutations: Sequence[Callable[[JsonObject], T]],
     ) -> tuple[T, ...]:
         """Run mutations one after another, each with its metadata, and return their results."""
-        metas = work_unit_metas(meta, close_meta, len(mutations))
+        metas = work_unit_metas(meta, close_meta, count=len(mutations))
         return tuple([mutate(fresh) for mutate, fresh in zip(mutations, metas, strict=True)])
 
     def upsert(

@@ -47,8 +47,8 @@ class Link:
         self,
         config: ClientConfig,
         tasks: Tasks,
-        subscriptions: Subscriptions,
         *,
+        subscriptions: Subscriptions,
         receive_limit_bytes: int,
     ) -> None:
         self.state: State = "closed"

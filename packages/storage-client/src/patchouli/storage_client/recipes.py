@@ -46,6 +46,7 @@ def names(what: str, given: Sequence[str]) -> list[str]:
 def query_params(
     meta: Mapping[str, object],
     instruction: Mapping[str, object],
+    *,
     types: Sequence[str] | None,
     limit: int | None,
 ) -> Params:
@@ -75,7 +76,7 @@ def next_instruction(instruction: Mapping[str, object], page: Page) -> dict[str,
 
 
 def work_unit_metas(
-    meta: Mapping[str, object], close_meta: Mapping[str, object], count: int
+    meta: Mapping[str, object], close_meta: Mapping[str, object], *, count: int
 ) -> Iterator[JsonObject]:
     """Return the metadata of each mutation of a work unit, a copy each; the last one closes it.
 
