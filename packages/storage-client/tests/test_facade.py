@@ -103,6 +103,19 @@ def test_queries_pages_and_entities(facade: SyncStorageClient, name: str) -> Non
     assert facade.read(params(ref(ids[0])))["data"]["state"] == "active"
 
 
+def test_pages_go_on_behind_a_close_and_a_start(facade: SyncStorageClient, name: str) -> None:
+    ids = [f"{name}-{number}" for number in range(3)]
+    for one in ids:
+        facade.create(params(memo(one)))
+    pages = facade.query_pages(META, {"ids": ids}, limit=1)
+    next(pages)
+
+    facade.close()
+    facade.start()
+
+    assert len(list(pages)) == 2
+
+
 @pytest.mark.checklist("MS-92")
 def test_control_upserts_and_removals(facade: SyncStorageClient, name: str) -> None:
     assert facade.status()["data"]["ready"] is True
@@ -126,11 +139,13 @@ def test_control_upserts_and_removals(facade: SyncStorageClient, name: str) -> N
 def test_artifacts_go_up_from_bytes_and_from_pieces(facade: SyncStorageClient, name: str) -> None:
     content = os.urandom(600_000)
 
+    def pieces() -> Iterator[bytes]:
+        for start in range(0, len(content), 7000):
+            assert threading.current_thread() is threading.main_thread()
+            yield content[start : start + 7000]
+
     facade.upload_artifact(params(beginning(id=f"{name}-1")), content)
-    facade.upload_artifact(
-        params(beginning(id=f"{name}-2")),
-        (content[start : start + 7000] for start in range(0, len(content), 7000)),
-    )
+    facade.upload_artifact(params(beginning(id=f"{name}-2")), pieces())
 
     for number in (1, 2):
         assert facade.download_artifact(META, f"{name}-{number}") == content
@@ -259,7 +274,7 @@ def interrupt_when(event: threading.Event) -> threading.Thread:
         event.wait(WAIT_SECONDS)
         signal.pthread_kill(main, signal.SIGUSR1)
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     return killer
 
@@ -303,7 +318,7 @@ def test_close_ends_the_calls_of_other_threads(config: ClientConfig) -> None:
         except Exception as error:  # shown below
             errors.put(error)
 
-    callers = [threading.Thread(target=call) for _ in range(3)]
+    callers = [threading.Thread(target=call, daemon=True) for _ in range(3)]
     for caller in callers:
         caller.start()
     begun.wait()
@@ -325,7 +340,7 @@ def test_threads_share_a_facade(facade: SyncStorageClient, name: str) -> None:
         except BaseException as error:  # shown below
             failures.append(error)
 
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    workers = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(4)]
     for one in workers:
         one.start()
     for one in workers:
@@ -442,12 +457,14 @@ class Mute:
         self._listening.listen()
         self.is_asked = threading.Event()
         self._peers: list[socket.socket] = []
-        self._thread = threading.Thread(target=self._take)
+        self._thread = threading.Thread(target=self._take, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
+        for one in (self._listening, *self._peers):
+            with contextlib.suppress(OSError):  # the peer has gone
+                one.shutdown(socket.SHUT_RDWR)
+        self._thread.join(WAIT_SECONDS)
         for one in (self._listening, *self._peers):
             one.close()
 
@@ -543,7 +560,7 @@ def test_close_fails_a_start_at_once(stalling: SyncStorageClient, mute: Mute) ->
         except Exception as error:  # shown below
             errors.put(error)
 
-    starters = [threading.Thread(target=start) for _ in range(2)]
+    starters = [threading.Thread(target=start, daemon=True) for _ in range(2)]
     for starter in starters:
         starter.start()
     assert mute.is_asked.wait(WAIT_SECONDS)
@@ -578,7 +595,7 @@ def test_an_interrupted_start_leaves_those_of_other_threads_alone(
             os.sched_yield()
         are_both_waiting.set()
 
-    others = [threading.Thread(target=target) for target in (start, watch)]
+    others = [threading.Thread(target=target, daemon=True) for target in (start, watch)]
     for other in others:
         other.start()
     killer = interrupt_when(are_both_waiting)
