@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from patchouli.harness import Kernel
+from patchouli.harness.testing import no_task_left
 from patchouli.memory_service import memory_service
 from patchouli.server.testing import DaemonProcess, create_memo_home
 from patchouli.storage_client import ClientConfig
@@ -24,12 +25,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def leaves_no_task() -> AsyncIterator[None]:
-    before = asyncio.all_tasks()
-    yield
-    for _ in range(3):  # callbacks of what has just ended
-        await asyncio.sleep(0)
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
-    assert [task for task in left if "TestRunner" not in repr(task.get_coro())] == []
+    async with no_task_left():
+        yield
 
 
 @pytest.fixture

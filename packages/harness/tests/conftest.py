@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from patchouli.harness import Kernel
+from patchouli.harness.testing import no_task_left
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -35,13 +36,8 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 async def leaves_no_task() -> AsyncIterator[None]:
-    before = asyncio.all_tasks()
-    yield
-    for _ in range(3):  # callbacks of what has just ended
-        await asyncio.sleep(0)
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
-    # The test ran in a task of the plugin that runs it, which waits for the next one.
-    assert [task for task in left if "TestRunner." not in repr(task.get_coro())] == []
+    async with no_task_left():
+        yield
 
 
 @pytest.fixture

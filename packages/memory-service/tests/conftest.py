@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from patchouli.harness import Context, Kernel, PluginScope, PluginSpec
+from patchouli.harness.testing import no_task_left
 from patchouli.memory_service import MemoryService, memory_service
 
 sys.path.append(str(Path(__file__).parent))  # test files are imported without a package around
@@ -40,13 +41,8 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 async def leaves_no_task() -> AsyncIterator[None]:
-    before = asyncio.all_tasks()
-    yield
-    for _ in range(3):  # callbacks of what has just ended
-        await asyncio.sleep(0)
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
-    # The fixtures run in a task of the plugin, the test in another that may still be at its end.
-    assert [task for task in left if "TestRunner" not in repr(task.get_coro())] == []
+    async with no_task_left():
+        yield
 
 
 @pytest.fixture

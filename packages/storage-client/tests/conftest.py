@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from patchouli.harness.testing import no_task_left
 from patchouli.server.testing import DaemonProcess, create_memo_home
 from patchouli.storage_client import ClientConfig, StorageClient, launcher
 from patchouli.storage_client.connection import Connection
@@ -52,11 +53,9 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 async def leaves_no_task() -> AsyncIterator[None]:
-    before = asyncio.all_tasks()
-    yield
-    for _ in range(3):  # callbacks of what has just ended
-        await asyncio.sleep(0)
-    assert left_by(before) == []
+    async with no_task_left():
+        yield
+    assert open_connections() == []
 
 
 def left_by(before: set[asyncio.Task[Any]]) -> list[object]:
@@ -64,7 +63,11 @@ def left_by(before: set[asyncio.Task[Any]]) -> list[object]:
     tasks = asyncio.all_tasks() - before - {asyncio.current_task()}
     # The test itself ran in a task of the plugin, which may still be at its end.
     left: list[object] = [task for task in tasks if "patchouli" in repr(task)]
-    return left + [
+    return left + open_connections()
+
+
+def open_connections() -> list[object]:
+    return [
         found
         for found in gc.get_objects()
         if isinstance(found, Connection) and not found.is_ended and not found._loop.is_closed()
