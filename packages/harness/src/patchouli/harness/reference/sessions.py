@@ -39,7 +39,6 @@ class _Log(Sequence[SessionEvent]):
     """A log as it was at one time: the first events of a list that only grows, not copied."""
 
     __slots__ = ("_events", "_length")
-    __hash__ = None  # type: ignore[assignment] - equal to what is not hashed alike
 
     def __init__(self, events: list[SessionEvent]) -> None:
         self._events = events
