@@ -133,6 +133,30 @@ async def test_metadata_goes_with_every_request_of_an_upload(raw: Any) -> None:
     ]
 
 
+async def test_a_full_chunk_is_sent_before_more_bytes_are_taken(raw: Any) -> None:
+    client, peer = await raw.connect()
+    taken: list[bytes] = []
+
+    async def source() -> AsyncIterator[bytes]:
+        for piece in (b"abcdef", b"ghij"):
+            taken.append(piece)
+            yield piece
+
+    uploading = asyncio.ensure_future(client.upload_artifact(params({}), source()))
+    sent: list[tuple[int, bytes, int]] = []
+    peer.answer(await peer.receive(), BEGUN)
+    for following in (4, 8, 10):
+        request = await peer.receive()
+        data = request["params"]["data"]
+        sent.append((data["offset"], base64.b64decode(data["bytes_base64"]), len(taken)))
+        peer.answer(request, {"meta": {}, "data": {"next_offset": following}})
+    peer.answer(await peer.receive(), {"meta": {}, "data": {"entity": {}}})
+    await uploading
+    await client.close()
+
+    assert sent == [(0, b"abcd", 1), (4, b"efgh", 2), (8, b"ij", 2)]
+
+
 @pytest.mark.parametrize("following", [0, -1, 5, "4", None, True])
 async def test_an_upload_without_progress_ends(raw: Any, following: object) -> None:
     client, peer = await raw.connect()
