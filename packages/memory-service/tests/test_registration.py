@@ -304,3 +304,17 @@ async def test_a_plugin_of_the_host_registers_again_when_the_service_is_back(
     await kernel.settle()
 
     assert kernel.root.find("patchouli").matching(RETRIEVE) == ("oak",)
+
+
+async def test_a_registration_that_a_listener_of_the_host_ends_the_program_at_is_none(
+    kernel: Kernel, memory: MemoryService
+) -> None:
+    def leave(_: object) -> None:
+        raise SystemExit(3)
+
+    effect = kernel.root.on(PATCHOULI_REGISTRATIONS, leave)
+    with pytest.raises(SystemExit):
+        memory.register(Plain("oak"))
+    await effect.dispose()
+
+    assert memory.matching(RETRIEVE) == ()

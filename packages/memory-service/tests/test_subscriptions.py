@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from typing import TYPE_CHECKING, Any
 
@@ -525,6 +526,31 @@ async def test_a_stop_ends_a_wait_at_once(
     await end(consumer)
 
     assert feed.attempts == 1
+
+
+async def test_a_stop_leaves_a_clock_that_ignores_its_cancellation(
+    kernel: Kernel, consumer: Consumer, logged: pytest.LogCaptureFixture
+) -> None:
+    began, release, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        began.set()
+        while not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+        left.set()
+
+    await kernel.root.plugin(memory_service(sleep=sleep), {"cancelGraceMs": 20})
+    _, _, handle = await live(kernel.root.find("patchouli"), consumer)
+    handle.disconnect(lost())
+    await settled(began.wait())
+
+    await end(consumer)
+    await until(lambda: "goes on" in logged.text)
+
+    assert not left.is_set()
+    release.set()
+    await settled(left.wait())
 
 
 @pytest.mark.checklist("MS-47")

@@ -533,6 +533,23 @@ def test_a_start_interrupted_around_the_launch_leaves_no_thread(
     assert threads() == []
 
 
+def test_without_another_thread_a_start_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    client = SyncStorageClient()
+    monkeypatch.setattr(worker, "LAUNCH_SECONDS", 3_600)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="new thread"):
+                client.start()
+
+    client.close()
+
+    assert client.state == "closed"
+
+
 def test_a_thread_without_a_loop_fails_the_start(
     config: ClientConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,7 +95,11 @@ class _Core:
 
     def add(self, entry: Entry) -> Undo:
         self.registry.add(entry)
-        self._notify(entry, registered=True)
+        try:
+            self._notify(entry, registered=True)
+        except BaseException:  # what ends the program; nobody could undo the registration any more
+            self.remove(entry)
+            raise
         return lambda: self.remove(entry)
 
     def remove(self, entry: Entry) -> None:

@@ -253,14 +253,15 @@ class _Worker:
         delivery = self.delivery
         delay = delay_ms(delivery.failures, self._random())
         delivery.failures += 1
-        sleeping = asyncio.ensure_future(self._sleep(delay / 1000))
+        sleeping, answer = delivery.tasks.begin(
+            lambda: self._sleep(delay / 1000), f"the clock for {delivery.who}", "wait"
+        )
         try:
-            await asyncio.wait({sleeping, delivery.halted}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({answer, delivery.halted}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            sleeping.cancel()
-        await asyncio.wait({sleeping})
-        if not sleeping.cancelled():
-            sleeping.result()
+            delivery.tasks.cancel(sleeping, delivery.plugin_id, "the wait is over")
+        if answer.done():
+            answer.result()
 
     def _halt(self) -> None:
         if not self.delivery.halted.done():

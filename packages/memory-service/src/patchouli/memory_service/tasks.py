@@ -86,16 +86,25 @@ class Tasks:
         Raises:
             Exception: What it raised, or what stands for that if it was no `Exception`.
         """
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        task, answer = self.begin(call, who, doing)
         timer = self.watch("%s takes long to %s", who, doing)
         try:
-            name = f"patchouli {doing}: {who}"
-            await asyncio.wait({self.start(self._foreign(call, who, answer), name)})
+            await asyncio.wait({task})
         finally:
             timer.cancel()
         if not answer.done():  # cancelled before its first step
             raise as_exception(asyncio.CancelledError())
         return answer.result()
+
+    def begin(
+        self, call: Callable[[], Awaitable[R] | R], who: str, doing: str
+    ) -> tuple[asyncio.Task[None], asyncio.Future[R]]:
+        """Run foreign code; return its task, and its answer or the `Exception` in place of one.
+
+        A task that is cancelled before its first step leaves no answer.
+        """
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        return self.start(self._foreign(call, who, answer), f"patchouli {doing}: {who}"), answer
 
     def cancel(self, task: asyncio.Task[Any], plugin_id: str, why: str) -> None:
         """Cancel `task`, and name its plugin if it still runs after the grace."""

@@ -64,7 +64,10 @@ class Worker:
             OSError: There can be no more event loops.
         """
         try:
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                self._begun.set_exception(error)
             self._begun.result()
         except BaseException:
             self.end()
@@ -90,7 +93,8 @@ class Worker:
         self.is_ending = True
         self._schedule(self._end.set)
         # `Thread.start` may be interrupted before or after there is a thread, and does not say.
-        if futures.wait([self._begun], LAUNCH_SECONDS).done:
+        is_launched = bool(futures.wait([self._begun], LAUNCH_SECONDS).done)
+        if is_launched and self._thread.ident is not None:
             self._thread.join()
         self._is_ended = True
         self._fail_calls()  # those that other threads have made in the last moment
