@@ -876,9 +876,9 @@ async def test_an_asynchronous_effect_made_during_a_start_is_part_of_it(kernel: 
     assert log == ["undone"]
 
 
-@pytest.mark.parametrize("steps", [0, 5])
+@pytest.mark.parametrize("steps", range(5))
 async def test_an_asynchronous_effect_that_fails_fails_the_start(
-    kernel: Kernel, steps: int
+    kernel: Kernel, logged: pytest.LogCaptureFixture, steps: int
 ) -> None:
     async def enter() -> Undo:
         raise ValueError("leak")
@@ -893,6 +893,7 @@ async def test_an_asynchronous_effect_that_fails_fails_the_start(
     with pytest.raises(ValueError, match="leak"):
         await scope
     assert scope.state is FAILED
+    assert [r.message for r in logged.records] == ["the start of pump failed: leak"]
 
 
 async def test_a_failure_that_the_start_does_not_raise_is_logged(
@@ -930,6 +931,38 @@ NO_UNDO: Any = 7
 
 async def enter_nothing() -> Any:
     return NO_UNDO
+
+
+async def enter_never() -> Undo:
+    raise ValueError("leak")
+
+
+@pytest.mark.parametrize("steps", range(5))  # before, while and after the plugin becomes active
+@pytest.mark.parametrize(
+    ("enter", "message"),
+    [(enter_never, "leak"), (enter_nothing, "the undo of effect pipe must be callable, not 7")],
+)
+async def test_an_effect_that_fails_after_the_body_is_logged_at_once_and_but_once(
+    kernel: Kernel,
+    logged: pytest.LogCaptureFixture,
+    steps: int,
+    enter: Callable[[], Any],
+    message: str,
+) -> None:
+    async def work(ctx: Context) -> None:
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        ctx.effect(enter, "pipe")
+
+    def start(ctx: Context, _: object) -> None:
+        ctx.spawn(work(ctx), name="work")
+
+    scope = kernel.root.plugin(PluginSpec(name="pump", start=start))
+    await scope
+    await until(lambda: bool(logged.records))
+    await kernel.aclose()
+
+    assert [r.message for r in logged.records] == [f"effect pipe failed: {message}"]
 
 
 @pytest.mark.parametrize(

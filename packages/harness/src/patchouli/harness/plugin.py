@@ -247,7 +247,8 @@ class Context(Protocol):
         """Run `enter` now and record the undo that it returns.
 
         If `enter` returns an awaitable of the undo, it is awaited beside the caller; a start ends
-        only when those made during it have ended, and fails with the first that failed.
+        only when those made during it have ended, and fails with the first that failed. Any other
+        failure is logged, and such an effect has nothing to undo.
 
         Args:
             enter: Makes something and returns how to unmake it.

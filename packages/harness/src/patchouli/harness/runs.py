@@ -89,7 +89,7 @@ class Run(Context):
         self._is_active = False
         self._tasks = RunTasks(core.tasks, core.logger(name))
         self.effects = Effects(self._tasks)
-        self._entries: dict[asyncio.Task[Undo], None] = {}  # effects whose failure the start raises
+        self._entries: dict[asyncio.Task[Undo], None] = {}  # which the body awaits
         self._handlers = Handlers(self._tasks, limit=STOP_LIMIT_MS / 1000)
         for provision in bound.values():
             provision.bound[self.ended] = None
@@ -147,8 +147,7 @@ class Run(Context):
         self._is_open = self._is_active = False
         left, self._entries = self._entries, {}
         for entry in left:
-            if entry.done():
-                self._log_failed_entry(entry)
+            entry.add_done_callback(self._log_failed_entry)
         for provision in self.provisions:
             provision.is_visible = False
         self.tell(f"{self._name} stops")
@@ -317,19 +316,22 @@ class Run(Context):
         while self._entries:
             entry = next(iter(self._entries))
             try:
-                require_callable(await entry, f"the undo of {entry.get_name()}")
+                await entry
+                if (failure := _failure_of(entry)) is not None:
+                    raise failure
             finally:
                 self._entries.pop(entry, None)
 
     def _undo_once_entered(self, body: Awaitable[Undo], label: str) -> Undo:
         entry = self._tasks.own(for_task(body), f"effect {label}")
-        if not self._is_active:
+        if self.body is not None and not self.body.done():
             self._entries[entry] = None
-        entry.add_done_callback(self._log_failed_entry)
+        else:
+            entry.add_done_callback(self._log_failed_entry)
 
         async def undo() -> None:
             await asyncio.wait({entry})
-            if not entry.cancelled() and entry.exception() is None:
+            if not entry.cancelled() and _failure_of(entry) is None:
                 result = entry.result()()
                 if inspect.isawaitable(result):
                     await result
@@ -337,9 +339,8 @@ class Run(Context):
         return undo
 
     def _log_failed_entry(self, entry: asyncio.Task[Undo]) -> None:
-        if entry in self._entries or entry.cancelled() or (error := entry.exception()) is None:
-            return
-        self.logger.error("%s failed: %s", entry.get_name(), error, exc_info=error)
+        if not entry.cancelled() and (error := _failure_of(entry)) is not None:
+            self.logger.error("%s failed: %s", entry.get_name(), error, exc_info=error)
 
     def _require_open(self) -> None:
         if not self._is_open:
@@ -348,3 +349,10 @@ class Run(Context):
     def _bound_value(self, provision: Provision) -> Any:
         bind = getattr(provision.value, "for_context", None)
         return bind(self) if callable(bind) else provision.value
+
+
+def _failure_of(entry: asyncio.Task[Undo]) -> BaseException | None:
+    """Return what an effect raised that has been entered, or that what it gave is no undo."""
+    if (error := entry.exception()) is not None or callable(entry.result()):
+        return error
+    return TypeError(f"the undo of {entry.get_name()} must be callable, not {entry.result()!r}")
