@@ -495,3 +495,38 @@ async def test_a_stop_waits_once_for_handlers_that_hang_however_many_listeners_i
         "a handler of ask goes on and is abandoned",
         "a handler of ask goes on and is abandoned",
     ]
+
+
+async def test_whoever_removes_a_listener_during_a_stop_waits_no_longer_than_the_stop(
+    kernel: Kernel, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mule: Mule
+) -> None:
+    loop = asyncio.get_running_loop()
+    time, skipped = loop.time, [0]  # s
+    monkeypatch.setattr(loop, "time", lambda: time() + sum(skipped))
+    monkeypatch.setattr("patchouli.harness.runs.STOP_LIMIT_MS", 6000)
+    effects: list[Effect] = []
+
+    def start(ctx: Context, _: object) -> None:
+        effects.append(ctx.on("ask", mule.stand))
+
+    async def steps() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    scope = kernel.root.plugin(PluginSpec(name="ears", start=start))
+    await scope
+    asking = asyncio.create_task(kernel.root.serial("ask"))
+    await mule.begun.wait()
+    closing = asyncio.create_task(scope.close())
+    await steps()
+    skipped.append(4)
+    removing = asyncio.create_task(effects[0].dispose())
+    await steps()
+    early = closing.done() or removing.done()
+    skipped.append(3)
+    await until(lambda: closing.done() and removing.done())
+    mule.let_go()
+    await asking
+
+    assert not early
+    assert [r.message for r in logged.records] == ["a handler of ask goes on and is abandoned"]

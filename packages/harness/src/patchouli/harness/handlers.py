@@ -2,7 +2,8 @@
 
 Nobody waits for what a notified listener left: it is a task of the run and is cut. What somebody
 awaits, a caller of the other modes, must not be cut from outside: the run waits for it, but in one
-stop not longer than one limit, however many handlers hang and however often it has to look.
+stop not longer than one limit, however many handlers hang and however often it has to look: the
+first look sets the deadline of them all.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ class _Awaited(NamedTuple):
 class Handlers:
     """What the listeners of one run have left running."""
 
-    __slots__ = ("_awaited", "_notified", "_patience", "_tasks")
+    __slots__ = ("_awaited", "_deadline", "_limit", "_notified", "_tasks")
 
     def __init__(self, tasks: RunTasks, *, limit: float) -> None:
         self._tasks = tasks
-        self._patience = limit  # s, for all waits of a stop together
+        self._limit = limit  # s, for all waits of a stop together
+        self._deadline: float | None = None  # by the clock of the loop
         self._notified: set[asyncio.Task[Any]] = set()
         self._awaited: dict[asyncio.Future[Any], _Awaited] = {}
 
@@ -74,19 +76,21 @@ class Handlers:
         self._tasks.logger.error("a listener of %s failed: %s", event, error, exc_info=error)
 
     async def ended(self) -> None:
-        """Cut what notified listeners left and wait for the other handlers, for each but once.
+        """Cut what notified listeners left and wait for the other handlers until the deadline.
 
-        A stop comes here for every listener, since events may be told while it lasts. What has not
-        ended in time is logged and abandoned, so that it holds nothing up a second time.
+        A stop comes here for every listener, since events may be told while it lasts, and whoever
+        disposes of one then comes too. What has not ended in time is logged and abandoned, so that
+        it holds nothing up a second time.
         """
         notified, self._notified = self._notified, set()
         await self._tasks.cut(notified)
         if not self._awaited:
             return
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        _, pending = await asyncio.wait(set(self._awaited), timeout=self._patience)
-        self._patience = max(0, self._patience - (loop.time() - began))
+        if self._deadline is None:
+            self._deadline = loop.time() + self._limit
+        left = max(0, self._deadline - loop.time())
+        _, pending = await asyncio.wait(set(self._awaited), timeout=left)
         for one in pending:
-            handler = self._awaited.pop(one)
-            self._tasks.logger.error("a handler of %s goes on and is abandoned", handler.event)
+            if (handler := self._awaited.pop(one, None)) is not None:  # else another wait did so
+                self._tasks.logger.error("a handler of %s goes on and is abandoned", handler.event)
