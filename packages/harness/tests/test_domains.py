@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -194,6 +195,50 @@ async def test_a_signal_that_fires_while_a_domain_opens_leaves_it_closed(
     with pytest.raises(ValueError, match="enough"):
         await opening
     await store.open(SPEC)
+
+
+async def test_a_store_that_is_closed_while_it_connects_leaves_the_loop_free_and_no_connection(
+    store: SqliteDomains, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, loop = sqlite3.connect, asyncio.get_running_loop()
+    connecting, gate = asyncio.Event(), threading.Event()
+    let_go: list[bool] = []
+
+    def connect_late(*args: Any, **given: Any) -> sqlite3.Connection:
+        loop.call_soon_threadsafe(connecting.set)
+        let_go.append(gate.wait(5))  # in vain if the loop waits for this thread
+        return connect(*args, **given)
+
+    monkeypatch.setattr("patchouli.harness.reference.domains.sqlite3.connect", connect_late)
+    source = CancelSource()
+    opening = asyncio.create_task(store.open(SPEC, signal=source.signal))
+    await connecting.wait()
+    source.cancel(ValueError("enough"))
+    with pytest.raises(ValueError, match="enough"):
+        await opening
+
+    closing = [asyncio.create_task(store.aclose()) for _ in range(2)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    early = any(one.done() for one in closing)
+    gate.set()
+    await asyncio.gather(*closing)
+
+    assert not early
+    assert let_go == [True]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]  # no log of a connection
+
+
+async def test_a_closed_store_opens_nothing(store: SqliteDomains, path: Path) -> None:
+    opening = asyncio.create_task(store.open(SPEC))
+    await store.aclose()
+
+    with pytest.raises(DomainError) as caught:
+        await opening
+    await store.aclose()
+
+    assert code_of(caught) == "closed"
+    assert [*path.parent.iterdir()] == []
 
 
 async def test_a_write_that_fails_when_nobody_waits_is_logged(

@@ -63,6 +63,7 @@ class SqliteDomains(StorageDomains):
         self._connection: sqlite3.Connection | None = None  # used in the thread alone
         self._open: dict[str, _Domain] = {}
         self._opening: set[str] = set()
+        self._is_closed = False
 
     async def open(self, spec: DomainSpec, *, signal: CancelSignal | None = None) -> Domain:
         """Open a domain, all of whose records are valid."""
@@ -86,24 +87,32 @@ class SqliteDomains(StorageDomains):
             self._opening.discard(spec.name)
 
     async def aclose(self) -> None:
-        """Close what is still open, then the file."""
-        for domain in [*self._open.values()]:
-            await domain.close()
+        """Close what is still open, then the file; nothing is opened afterwards."""
+        while self._open:
+            await next(iter(self._open.values())).close()
+        self._is_closed = True
         if self._thread is not None:
-            try:
-                if self._connection is not None:
-                    await self.run(sqlite3.Connection.close, what="close")
-            finally:
-                self._thread.shutdown()
-                self._thread = self._connection = None
+            thread = self._thread
+            # After whatever the thread still does for someone who does not wait any more.
+            await asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
+            thread.shutdown()
+            self._thread = None
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     async def run(self, work: Callable[[sqlite3.Connection], R], *, what: str) -> R:
         """Do `work` in the thread, after everything that was given to it before.
 
         Raises:
-            DomainError: SQLite failed at `what`: ``backend-not-found`` if there can be no database
-                at the path, else ``backend-failed``, for instance while another process locks it.
+            DomainError: The store is closed (``closed``), or SQLite failed at `what`:
+                ``backend-not-found`` if there can be no database at the path, else
+                ``backend-failed``, for instance while another process locks it.
         """
+        if self._is_closed:
+            raise DomainError("closed", f"{what} in {self._path}: the store is closed")
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="patchouli-domains")
 
