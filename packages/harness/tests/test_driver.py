@@ -564,6 +564,67 @@ async def test_an_agent_that_is_let_go_is_told_to_be_gone_after_its_last_turn(
         await agent.say("once more")
 
 
+async def test_an_agent_whose_log_could_not_be_stored_is_let_go_again(
+    host: ReferenceHost, told: list[str]
+) -> None:
+    failures = [OSError("disk")]
+
+    def fail(_: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    host.kernel.root.on("session/flush", fail)
+    agent = host.create_agent(ScriptedModel(["one"]), session_id="s1")
+
+    with pytest.raises(OSError, match="disk"):
+        await host.dispose_agent(agent)
+    left = (host.agents.get("s1"), host.sessions.get("s1"))
+    await host.dispose_agent(agent)
+    await host.dispose_agent(agent)
+
+    assert left == (None, agent.session)
+    assert host.sessions.list() == ()
+    assert told[-2:] == ["agent/disposed", "session/disposed"]
+
+
+async def test_calls_that_let_go_of_an_agent_return_when_it_is_gone(
+    host: ReferenceHost, told: list[str]
+) -> None:
+    gate, storing = asyncio.Event(), asyncio.Event()
+
+    async def store(_: object) -> None:
+        storing.set()
+        await gate.wait()
+
+    host.kernel.root.on("session/flush", store)
+    agent = host.create_agent(ScriptedModel(["one"]), session_id="s1")
+
+    calls = [asyncio.create_task(host.dispose_agent(agent)) for _ in range(2)]
+    await storing.wait()
+    calls.append(asyncio.create_task(host.dispose_agent(agent)))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    early = any(call.done() for call in calls)
+    gate.set()
+    await asyncio.gather(*calls)
+
+    assert not early
+    assert host.sessions.list() == ()
+    assert told[-2:] == ["agent/disposed", "session/disposed"]
+
+
+async def test_an_agent_that_is_let_go_twice_leaves_its_successor_alone(
+    host: ReferenceHost,
+) -> None:
+    first = host.create_agent(ScriptedModel(["one"]), session_id="s1")
+    await host.dispose_agent(first)
+    second = host.create_agent(ScriptedModel(["two"]), session_id="s1", source="resume")
+
+    await host.dispose_agent(first)
+
+    assert (host.agents.get("s1"), host.sessions.get("s1")) == (second, second.session)
+
+
 async def test_an_agent_is_not_let_go_in_its_own_turn(host: ReferenceHost) -> None:
     host.kernel.root.on("agent/turn-stopping", lambda event: host.dispose_agent(event.agent))
     agent = host.create_agent(ScriptedModel(["one", "two"]))

@@ -70,7 +70,7 @@ class ReferenceHost:
         self.workspaces = MemoryWorkspaces(kernel, new_id=new_id)
         self.files = LocalFileSystem()
         self.domains = None if domains_path is None else SqliteDomains(kernel, domains_path)
-        self._agents: dict[str, Effect] = {}
+        self._agents: dict[DrivenAgent, Effect] = {}
         root = kernel.root
         if self.domains is not None:
             domains = self.domains
@@ -124,20 +124,24 @@ class ReferenceHost:
             await agent.retire()  # its last turn has ended before it is told to be gone
             await registered.dispose()
 
-        self._agents[agent.id] = self.kernel.root.effect(lambda: leave, f"turns of {agent.id}")
+        self._agents[agent] = self.kernel.root.effect(lambda: leave, f"turns of {agent.id}")
         self.kernel.root.notify(AGENT_SESSION_START, SessionStart(agent=agent, source=source))
         return agent
 
     async def dispose_agent(self, agent: DrivenAgent) -> None:
         """Let an agent go, store the rest of its log, then let its session go.
 
-        A turn that is running ends as aborted first.
+        A turn that is running ends as aborted first. Every call returns when all of that is done,
+        and one after a failure takes up what is left.
 
         Raises:
             RuntimeError: The agent's own turn calls this; it could never end.
             Exception: What a listener of ``session/flush`` raised; the session stays live.
         """
         await agent.retire()  # here already, where its own turn is told apart from others
-        await self._agents.pop(agent.id).dispose()
-        await self.sessions.flush(agent.session)
-        self.sessions.dispose(agent.session)
+        if (present := self._agents.get(agent)) is not None:
+            await present.dispose()
+            self._agents.pop(agent, None)
+        if self.sessions.get(agent.id) is agent.session:
+            await self.sessions.flush(agent.session)
+            self.sessions.dispose(agent.session)
