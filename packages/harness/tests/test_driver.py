@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -361,7 +362,7 @@ async def test_a_hook_that_raises_ends_the_turn_as_an_error(host: ReferenceHost)
 
 class UnprintableError(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise asyncio.CancelledError
 
 
 class Ending(BaseException):
@@ -470,6 +471,61 @@ async def test_a_cancelled_turn_ends_as_aborted_and_drops_its_input(host: Refere
     assert reason == {"kind": "aborted", "reason": "enough"}
     assert cancelled == [True]
     assert texts(model.requests[1]) == ["go", "again"]
+
+
+@pytest.mark.parametrize("place", ["tool", "agent/pre-step", "tools/post-execute"])
+async def test_a_limit_written_by_hand_leaves_the_turn_to_be_cancelled_later(
+    host: ReferenceHost, place: str
+) -> None:
+    begun = asyncio.Event()
+
+    async def limited() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    async def execute(_: JsonObject, __: object) -> str:
+        if place == "tool":
+            await limited()
+        return "done"
+
+    async def hook(*args: Any) -> Any:
+        if not begun.is_set():
+            await limited()
+        return await args[-1]()
+
+    async def never(_: ModelRequest) -> Answer:
+        begun.set()
+        return await asyncio.Event().wait()  # type: ignore[return-value] - never
+
+    if place != "tool":
+        host.kernel.root.on(place, hook)
+    host.tools.register(replace(echo("tool"), execute=execute))
+    agent = host.create_agent(ScriptedModel([Answer(content=[tool_call("c1", "tool")]), never]))
+    turn = asyncio.create_task(agent.say("go"))
+    await begun.wait()
+    agent.cancel(ValueError("enough"))
+
+    assert await turn == {"kind": "aborted", "reason": "enough"}
+    assert turn.cancelling() == 0
+
+
+async def test_a_listener_that_ends_the_program_leaves_no_turn_behind(host: ReferenceHost) -> None:
+    def leave(event: AgentStatus) -> None:
+        if event.status == "running":
+            raise KeyboardInterrupt
+
+    agent = host.create_agent(ScriptedModel(["never asked"]))
+    host.kernel.root.on("agent/status", leave)
+    turn = agent.say("go")
+    with pytest.raises(KeyboardInterrupt):
+        turn.send(None)
+
+    assert agent.status == "idle"
 
 
 async def test_a_turn_whose_task_is_cancelled_is_logged_to_its_end(host: ReferenceHost) -> None:

@@ -83,11 +83,11 @@ async def test_a_value_is_rendered_and_the_result_is_read_only_and_told(
 
 class UnprintableError(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise asyncio.CancelledError
 
     @property
     def code(self) -> str:
-        raise RuntimeError("no code")
+        raise asyncio.CancelledError
 
 
 class Ending(BaseException):

@@ -528,6 +528,45 @@ async def test_a_stop_ends_a_wait_at_once(
     assert feed.attempts == 1
 
 
+async def test_a_consumer_that_is_cut_before_its_first_step_fails_its_plugin(
+    memory: MemoryService, consumer: Consumer
+) -> None:
+    feed = Feed("feed")
+    memory.register(feed)
+    await consumer.subscribe(memory)
+    opening = await feed.opening()
+    opening.opens("b1")
+    found: list[asyncio.Task[Any]] = []
+    while not found:
+        await asyncio.sleep(0)  # its task is made in one step and begins in the next
+        found = [t for t in asyncio.all_tasks() if t.get_name() == "patchouli changes feed"]
+    emitted = opening.emit(Change(cursor="c1"))
+    found[0].cancel()
+
+    await settled(consumer.failed.wait())
+
+    assert isinstance(emitted.exception(), Exception)
+    assert consumer.events == []
+    await end(consumer)
+
+
+async def test_a_clock_that_does_not_wait_ends_the_attempts(
+    kernel: Kernel, consumer: Consumer
+) -> None:
+    def sleep(_: float) -> Any:
+        return None
+
+    await kernel.root.plugin(memory_service(sleep=sleep))
+    feed, _, handle = await live(kernel.root.find("patchouli"), consumer)
+    handle.disconnect(lost())
+
+    await until(lambda: len(consumer.failures) == 2)
+
+    assert isinstance(consumer.failures[1].error, Exception)
+    assert feed.attempts == 1
+    await end(consumer)
+
+
 async def test_a_stop_leaves_a_clock_that_ignores_its_cancellation(
     kernel: Kernel, consumer: Consumer, logged: pytest.LogCaptureFixture
 ) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -550,16 +551,41 @@ def test_without_another_thread_a_start_fails_at_once(monkeypatch: pytest.Monkey
     assert client.state == "closed"
 
 
-def test_a_thread_without_a_loop_fails_the_start(
+def test_a_call_while_another_thread_starts_is_refused(
     config: ClientConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    is_making, may_go_on = threading.Event(), threading.Event()
+    make = asyncio.new_event_loop
+
+    def slowly() -> asyncio.AbstractEventLoop:
+        is_making.set()
+        may_go_on.wait()
+        return make()
+
+    monkeypatch.setattr(asyncio, "new_event_loop", slowly)
+    with closing(SyncStorageClient(config)) as facade:
+        starting = threading.Thread(target=facade.start)
+        starting.start()
+        is_making.wait()
+        with pytest.raises(DaemonUnavailable):
+            facade.status()
+        may_go_on.set()
+        starting.join()
+
+        assert facade.status()["data"]["ready"] is True
+
+
+@pytest.mark.parametrize("kind", [OSError, RuntimeError])
+def test_a_thread_without_a_loop_fails_the_start(
+    config: ClientConfig, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
     def fail() -> None:
-        raise OSError("no descriptors are left")
+        raise kind("no descriptors are left")
 
     with monkeypatch.context() as patch:
         patch.setattr(asyncio, "new_event_loop", fail)
         facade = SyncStorageClient(config)
-        with pytest.raises(OSError, match="descriptors"):
+        with pytest.raises(kind, match="descriptors"):
             facade.start()
 
     assert threads() == []

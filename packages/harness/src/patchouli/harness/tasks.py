@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -98,6 +99,24 @@ def abandon(task: asyncio.Task[Any], logger: Logger, what: str) -> None:
             logger.error("%s failed after it was abandoned", what, exc_info=error)
 
     task.add_done_callback(ended)
+
+
+async def await_foreign(result: Awaitable[R]) -> R:
+    """Await what others wrote; a cancellation of this task that they took for themselves is spent.
+
+    A limit written by hand cancels the task that it runs in and raises something else. The task
+    would look cancelled from then on, and a later cancellation that is foreign like its own.
+    """
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    try:
+        return await result
+    except asyncio.CancelledError:
+        before = sys.maxsize  # it goes on its way
+        raise
+    finally:
+        while task is not None and task.cancelling() > before:
+            task.uncancel()
 
 
 def is_foreign(error: BaseException) -> bool:

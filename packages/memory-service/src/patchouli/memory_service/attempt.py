@@ -134,8 +134,10 @@ class Attempt:
             delivery.consumer = consumer
             if handle is not None and self._failure is None:
                 await asyncio.wait(
-                    {self._over, delivery.halted}, return_when=asyncio.FIRST_COMPLETED
+                    {self._over, delivery.halted, consumer}, return_when=asyncio.FIRST_COMPLETED
                 )
+            if consumer.done():  # somebody cancelled it before its first step, or it ends all
+                self._fail(asyncio.CancelledError())
             self._is_accepting = False
             if delivery.removed is not None and not self._over.done():
                 self._fail(delivery.removed)
@@ -332,8 +334,9 @@ class Attempt:
 
     def _refuse_rest(self) -> None:
         """Refuse what no consumer is there for: it never began, or it ended the program."""
-        while self._queue and self._failure is not None:
-            _refuse(self._queue.popleft()[1], self._failure)
+        failure = self._failure or self._overflow
+        while self._queue and failure is not None:
+            _refuse(self._queue.popleft()[1], failure)
 
     def _wake_consumer(self) -> None:
         if self._idle is not None and not self._idle.done():

@@ -253,9 +253,11 @@ class _Worker:
         delivery = self.delivery
         delay = delay_ms(delivery.failures, self._random())
         delivery.failures += 1
-        sleeping, answer = delivery.tasks.begin(
-            lambda: self._sleep(delay / 1000), f"the clock for {delivery.who}", "wait"
-        )
+
+        async def sleep() -> None:
+            await self._sleep(delay / 1000)
+
+        sleeping, answer = delivery.tasks.begin(sleep, f"the clock for {delivery.who}", "wait")
         try:
             await asyncio.wait({answer, delivery.halted}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -386,7 +386,7 @@ class SyncStorageClient:
         """
         self.require_usable()
         worker = self._worker
-        if worker is None or worker.is_ending:
+        if worker is None or not worker.is_running:
             raise not_ready(self.config.endpoint, "closed")
         return worker.run(work)
 

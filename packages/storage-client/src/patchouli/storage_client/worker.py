@@ -52,6 +52,11 @@ class Worker:
         self._thread: Final = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
 
     @property
+    def is_running(self) -> bool:
+        """Whether calls can be run in it."""
+        return self._loop is not None and not self.is_ending
+
+    @property
     def is_current(self) -> bool:
         """Whether the caller is in the thread."""
         return threading.current_thread() is self._thread
@@ -61,7 +66,7 @@ class Worker:
 
         Raises:
             RuntimeError: There can be no more threads.
-            OSError: There can be no more event loops.
+            Exception: There can be no event loop, for want of descriptors for example.
         """
         try:
             try:
@@ -102,7 +107,7 @@ class Worker:
     def _serve(self) -> None:
         try:
             loop = asyncio.new_event_loop()
-        except OSError as error:
+        except BaseException as error:
             self._begun.set_exception(error)
             return
         with closing(loop):

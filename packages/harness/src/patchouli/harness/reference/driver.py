@@ -53,7 +53,7 @@ from patchouli.harness.ports import Agent, ToolCall
 from patchouli.harness.reference.facts import message_of
 from patchouli.harness.reference.models import Answer, Model, ModelRequest, RequestFailed
 from patchouli.harness.signals import CancelSource
-from patchouli.harness.tasks import is_foreign
+from patchouli.harness.tasks import await_foreign, is_foreign
 
 if TYPE_CHECKING:
     from patchouli.harness.jsonvalue import Json
@@ -150,8 +150,8 @@ class DrivenAgent(Agent):
         self._is_idle.clear()
         self._turn += 1
         turn = _Turn(self, self._kernel, self._tools, self._inbox, self._turn, self._source.signal)
-        self._tell_status()
         try:
+            self._tell_status()
             return await turn.run()
         finally:
             self._source = self._taken_in = None
@@ -226,7 +226,7 @@ class _Turn:
             if finished is None or self._inbox:
                 continue
             stopping = TurnStopping(agent=self._agent, turn=self._turn, signal=self._signal)
-            await self._root.serial(AGENT_TURN_STOPPING, stopping)
+            await await_foreign(self._root.serial(AGENT_TURN_STOPPING, stopping))
             if not self._inbox:
                 return finished
 
@@ -240,7 +240,9 @@ class _Turn:
             step=self._step + 1,
             signal=self._signal,
         )
-        return await self._root.chain(AGENT_PRE_STEP, event, default=lambda: Enter(messages=batch))
+        return await await_foreign(
+            self._root.chain(AGENT_PRE_STEP, event, default=lambda: Enter(messages=batch))
+        )
 
     async def _take_step(self, batch: Sequence[Message]) -> Reason | None:
         position = {"turn": self._turn, "step": self._step}
@@ -286,7 +288,9 @@ class _Turn:
             failure=failure,
             signal=self._signal,
         )
-        return await self._root.chain(AGENT_REQUEST_ERROR, event, default=lambda: None)
+        return await await_foreign(
+            self._root.chain(AGENT_REQUEST_ERROR, event, default=lambda: None)
+        )
 
     def _log_answer(self, answer: Answer, position: Mapping[str, int]) -> None:
         options = self._agent.options

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from patchouli.harness.errors import NotJson
 from patchouli.harness.jsonvalue import snapshot
+from patchouli.harness.tasks import is_foreign
 
 if TYPE_CHECKING:
     from patchouli.harness.jsonvalue import Json
@@ -29,11 +30,13 @@ def message_of(error: BaseException) -> str:
     return text_of(error) or type(error).__name__
 
 
-def code_of(error: BaseException) -> str | None:
-    """Return the code of `error`, if it has one that is a text."""
+def code_of(failure: BaseException) -> str | None:
+    """Return the code of `failure`, if it has one that is a text."""
     try:
-        code = getattr(error, "code", None)
-    except Exception:  # whatever the type of a stranger does
+        code = getattr(failure, "code", None)
+    except BaseException as error:  # whatever the type of a stranger does
+        if not is_foreign(error):
+            raise
         return None
     return text_of(code) if isinstance(code, str) else None
 
@@ -42,6 +45,8 @@ def text_of(value: object) -> str:
     """Return the text of `value`, lone surrogates escaped; its type if it cannot be printed."""
     try:
         text = str(value)
-    except Exception:  # whatever the type of a stranger does
+    except BaseException as error:
+        if not is_foreign(error):
+            raise
         text = type(value).__name__
     return text.encode("utf-8", "backslashreplace").decode()

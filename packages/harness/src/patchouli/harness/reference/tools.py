@@ -12,7 +12,7 @@ from patchouli.harness.plugin import Context, Effect, Undo
 from patchouli.harness.ports import Agent, ToolCall, ToolDefinition, ToolRun, Tools
 from patchouli.harness.reference.facts import code_of, fact_of, message_of
 from patchouli.harness.signals import CancelSource
-from patchouli.harness.tasks import is_foreign
+from patchouli.harness.tasks import await_foreign, is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -116,8 +116,10 @@ class ToolRegistry(Tools):
         )
         result = await self._result_of_body(run)
         try:
-            decision = await self._kernel.root.chain(
-                TOOLS_POST_EXECUTE, run, result, default=lambda: read_only({"kind": "accept"})
+            decision = await await_foreign(
+                self._kernel.root.chain(
+                    TOOLS_POST_EXECUTE, run, result, default=lambda: read_only({"kind": "accept"})
+                )
             )
             result = self._decided(run, result, decision)
         except BaseException as error:
@@ -134,7 +136,7 @@ class ToolRegistry(Tools):
             arguments = _plain(run.arguments)
             if self._validate is not None:
                 self._validate(entry.tool.parameters, arguments)
-            value = snapshot(await entry.tool.execute(arguments, run))
+            value = snapshot(await await_foreign(entry.tool.execute(arguments, run)))
             made: dict[str, object] = {
                 "isError": False,
                 "value": value,
