@@ -1104,3 +1104,11 @@ async def test_a_closed_kernel_has_stopped_everything() -> None:
     assert kernel.root.find("lamp") is None
     with pytest.raises(ScopeClosed):
         kernel.root.provide("lamp", 2)
+
+
+@pytest.mark.parametrize("plugin", [lambda: None, object()], ids=["function", "object"])
+async def test_what_is_no_plugin_is_refused_by_name(kernel: Kernel, plugin: Any) -> None:
+    with pytest.raises(TypeError, match="is a PluginSpec, not <"):
+        kernel.root.plugin(plugin)
+
+    assert kernel.pending() == []

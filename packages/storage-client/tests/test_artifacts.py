@@ -108,6 +108,16 @@ async def test_a_source_that_fails_leaves_nothing_to_be_seen(
     assert caught.value.reason == "NOT_FOUND"
 
 
+async def test_a_source_of_text_is_refused_with_what_to_give_instead(
+    client: StorageClient, name: str
+) -> None:
+    async def source() -> AsyncIterator[Any]:
+        yield "text"
+
+    with pytest.raises(TypeError, match=r"open.path, 'rb'.*not str"):
+        await client.upload_artifact(params(beginning(id=name)), source())
+
+
 async def test_metadata_goes_with_every_request_of_an_upload(raw: Any) -> None:
     client, peer = await raw.connect()
     uploading = asyncio.ensure_future(

@@ -18,9 +18,9 @@ import pytest
 from patchouli.server.testing import params
 from patchouli.storage_client import (
     ClientConfig,
-    ConnectionLostError,
     DaemonStartError,
     DaemonUnavailable,
+    MalformedAnswerError,
     StartupTimeoutError,
     StorageClient,
     launcher,
@@ -230,7 +230,7 @@ async def test_what_answers_and_is_no_daemon_is_not_asked_again(raw: Any) -> Non
 
     peer.send_bytes(b"220 mail.example ready\n")
 
-    with pytest.raises(ConnectionLostError):
+    with pytest.raises(MalformedAnswerError):
         await start
     assert raw.connections == 1
 

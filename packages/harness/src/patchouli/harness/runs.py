@@ -187,6 +187,8 @@ class Run(Context):
     def plugin(self, spec: PluginSpec[Any], config: Any = None) -> PluginScope:
         """Install a child."""
         self._require_open()
+        if not isinstance(spec, PluginSpec):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
+            raise TypeError(f"a plugin of the kernel is a PluginSpec, not {spec!r}")
         return self._install(spec, config)
 
     def when(self, needs: Sequence[str], body: StartFn, name: str = "") -> PluginScope:

@@ -47,7 +47,13 @@ class Upload:
 
         The answer to each goes to `advance` before the next is asked for.
         """
-        view = memoryview(data).cast("B")
+        try:
+            view = memoryview(data).cast("B")
+        except TypeError as error:
+            raise TypeError(
+                "an artifact is bytes, or pieces of bytes as `open(path, 'rb')` gives them, not "
+                f"{type(data).__name__}"
+            ) from error
         for start in range(0, len(view), self._chunk_bytes):
             self._held.extend(view[start : start + self._chunk_bytes])
             while len(self._held) >= self._chunk_bytes:

@@ -18,6 +18,7 @@ from patchouli.storage_client.errors import (
     ConnectFailedError,
     ConnectionLostError,
     DaemonUnavailable,
+    MalformedAnswerError,
     StartupTimeoutError,
 )
 from patchouli.storage_client.handshake import ServerInfo, handshake_params, read_handshake
@@ -113,6 +114,8 @@ async def _connect(
     except ConnectionLostError as error:
         if connection.refusal is not None:
             raise connection.refusal.of(HANDSHAKE) from error
+        if isinstance(error.__cause__, MalformedAnswerError):  # what answers is no daemon
+            raise error.__cause__ from error
         if connection.has_received:
             raise
         raise DaemonUnavailable(endpoint, error.problem) from error
