@@ -85,6 +85,17 @@ def note(text: str) -> Message:
     return create_user_message([text_block(text)], {"kind": "plugin", "plugin": "test"})
 
 
+def endless(begun: asyncio.Event) -> Callable[[ModelRequest], Awaitable[Answer]]:
+    """Return a line of a model that never answers, and tells when it is asked."""
+
+    async def never(_: ModelRequest) -> Answer:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return never
+
+
 def texts(request: ModelRequest) -> list[str]:
     """Return the words of a conversation."""
     return [
@@ -430,12 +441,7 @@ async def test_an_answer_that_ignores_the_cancellation_completes_nothing(
 async def test_a_task_that_is_cancelled_with_its_turn_is_cancelled(host: ReferenceHost) -> None:
     begun = asyncio.Event()
 
-    async def never(_: ModelRequest) -> Answer:
-        begun.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    agent = host.create_agent(ScriptedModel([never]))
+    agent = host.create_agent(ScriptedModel([endless(begun)]))
     turn = asyncio.create_task(agent.say("go"))
     await begun.wait()
     agent.cancel()
@@ -498,14 +504,12 @@ async def test_a_limit_written_by_hand_leaves_the_turn_to_be_cancelled_later(
             await limited()
         return await args[-1]()
 
-    async def never(_: ModelRequest) -> Answer:
-        begun.set()
-        return await asyncio.Event().wait()  # type: ignore[return-value] - never
-
     if place != "tool":
         host.kernel.root.on(place, hook)
     host.tools.register(replace(echo("tool"), execute=execute))
-    agent = host.create_agent(ScriptedModel([Answer(content=[tool_call("c1", "tool")]), never]))
+    agent = host.create_agent(
+        ScriptedModel([Answer(content=[tool_call("c1", "tool")]), endless(begun)])
+    )
     turn = asyncio.create_task(agent.say("go"))
     await begun.wait()
     agent.cancel(ValueError("enough"))
@@ -531,12 +535,7 @@ async def test_a_listener_that_ends_the_program_leaves_no_turn_behind(host: Refe
 async def test_a_turn_whose_task_is_cancelled_is_logged_to_its_end(host: ReferenceHost) -> None:
     begun = asyncio.Event()
 
-    async def never(_: ModelRequest) -> Answer:
-        begun.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    agent = host.create_agent(ScriptedModel([never]))
+    agent = host.create_agent(ScriptedModel([endless(begun)]))
     turn = asyncio.create_task(agent.say("go"))
     await begun.wait()
     turn.cancel()
@@ -587,22 +586,13 @@ async def test_events_carry_their_agent(host: ReferenceHost) -> None:
     assert host.agents.list() == ()
 
 
-async def never(_: ModelRequest) -> Answer:
-    await asyncio.Event().wait()
-    raise AssertionError
-
-
 @pytest.mark.parametrize("by", ["dispose_agent", "kernel"])
 async def test_an_agent_that_is_let_go_is_told_to_be_gone_after_its_last_turn(
     host: ReferenceHost, told: list[str], by: str
 ) -> None:
     begun = asyncio.Event()
 
-    async def answer(request: ModelRequest) -> Answer:
-        begun.set()
-        return await never(request)
-
-    agent = host.create_agent(ScriptedModel([answer]), session_id="s1")
+    agent = host.create_agent(ScriptedModel([endless(begun)]), session_id="s1")
     turn = asyncio.create_task(agent.say("go"))
     await begun.wait()
 

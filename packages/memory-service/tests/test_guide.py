@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,27 +127,6 @@ async def test_who_waits_for_a_domain_is_named(kernel: Kernel) -> None:
     await kernel.settle()
 
     assert [one.missing for one in kernel.pending()] == [("storageDomain",)]
-
-
-@pytest.mark.slow
-def test_a_type_checker_has_nothing_to_say_about_the_programs(tmp_path: Path) -> None:
-    checker = Path(sys.executable).with_name("basedpyright")
-    if not checker.exists():
-        pytest.skip("there is no type checker here")
-    for page in (GUIDE, README):
-        (tmp_path / f"{page.stem}.py").write_text("\n\n".join(blocks(page)), encoding="utf-8")
-    settings = {"typeCheckingMode": "standard", "include": ["*.py"]}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-
-    ended = subprocess.run(
-        [checker, "--project", tmp_path, "--pythonpath", sys.executable],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "0 errors, 0 warnings, 0 notes")
 
 
 def test_the_readme_runs() -> None:

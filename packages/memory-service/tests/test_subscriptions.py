@@ -46,14 +46,19 @@ def lost(text: str = "line cut") -> MemorySubscriptionError:
     return MemorySubscriptionError(text, retryable=True)
 
 
+async def asked_to_open(memory: MemoryService, consumer: Consumer) -> tuple[Feed, Opening]:
+    """Subscribe to one feed and return when it is asked to open."""
+    feed = Feed("feed")
+    memory.register(feed)
+    await consumer.subscribe(memory)
+    return feed, await feed.opening()
+
+
 async def live(
     memory: MemoryService, consumer: Consumer, boundary: str = "b1"
 ) -> tuple[Feed, Opening, Handle]:
     """Subscribe to one feed and return when its boundary is saved."""
-    feed = Feed("feed")
-    memory.register(feed)
-    await consumer.subscribe(memory)
-    opening = await feed.opening()
+    feed, opening = await asked_to_open(memory, consumer)
     handle = opening.opens(boundary)
     await until(lambda: consumer.store.saved.get("feed") == boundary)
     return feed, opening, handle
@@ -110,10 +115,7 @@ async def test_a_plugin_is_opened_behind_the_saved_cursor(memory: MemoryService)
 async def test_no_handler_runs_before_the_boundary_is_saved(
     memory: MemoryService, consumer: Consumer
 ) -> None:
-    feed = Feed("feed")
-    memory.register(feed)
-    await consumer.subscribe(memory)
-    opening = await feed.opening()
+    _, opening = await asked_to_open(memory, consumer)
     opening.emit(Change(cursor="c1"))
     consumer.store.held = gate()
     opening.opens("B")
@@ -251,10 +253,7 @@ async def test_a_plain_exception_ends_one_plugin_and_no_other(
 async def test_a_disconnect_before_the_boundary_is_saved_is_noticed(
     memory: MemoryService, consumer: Consumer
 ) -> None:
-    feed = Feed("feed")
-    memory.register(feed)
-    await consumer.subscribe(memory)
-    opening = await feed.opening()
+    feed, opening = await asked_to_open(memory, consumer)
     queued = opening.emit(Change(cursor="c1"))
     consumer.store.held = gate()
     opening.opens("b1").disconnect(lost())
@@ -531,10 +530,7 @@ async def test_a_stop_ends_a_wait_at_once(
 async def test_a_consumer_that_is_cut_before_its_first_step_fails_its_plugin(
     memory: MemoryService, consumer: Consumer
 ) -> None:
-    feed = Feed("feed")
-    memory.register(feed)
-    await consumer.subscribe(memory)
-    opening = await feed.opening()
+    _, opening = await asked_to_open(memory, consumer)
     opening.opens("b1")
     found: list[asyncio.Task[Any]] = []
     while not found:
@@ -946,10 +942,7 @@ async def test_what_a_plugin_says_of_its_end_once_it_was_told_to_is_no_disconnec
             self.disconnect(ConnectionError("cut by you"))
 
     memory = await started({"maxPendingChanges": 2})
-    feed = Feed("feed")
-    memory.register(feed)
-    await consumer.subscribe(memory)
-    opening = await feed.opening()
+    feed, opening = await asked_to_open(memory, consumer)
     handle = Grumpy("b1")
     opening.answer.set_result(handle)
     await until(lambda: "feed" in consumer.store.saved)
@@ -972,10 +965,7 @@ async def test_what_a_plugin_says_of_its_end_once_it_was_told_to_is_no_disconnec
 async def test_a_boundary_that_cannot_be_saved_starts_no_handler(
     memory: MemoryService, consumer: Consumer
 ) -> None:
-    feed = Feed("feed")
-    memory.register(feed)
-    await consumer.subscribe(memory)
-    opening = await feed.opening()
+    _, opening = await asked_to_open(memory, consumer)
     queued = opening.emit(Change(cursor="c1"))
     broken = OSError("disk full")
     consumer.store.failures.append(broken)
@@ -992,10 +982,7 @@ async def test_a_boundary_that_cannot_be_saved_starts_no_handler(
 
 async def test_a_boundary_is_the_position_only_when_it_is_saved(memory: MemoryService) -> None:
     consumer = Consumer(feed="C")
-    feed = Feed("feed")
-    memory.register(feed)
-    await consumer.subscribe(memory)
-    opening = await feed.opening()
+    feed, opening = await asked_to_open(memory, consumer)
     consumer.store.failures.append(lost("disk busy"))
 
     opening.opens("b1")
@@ -1070,10 +1057,7 @@ async def test_a_failing_unsubscribe_touches_no_change_that_an_orderly_end_deliv
 async def test_a_plugin_that_hangs_in_its_subscribe_is_named_once(
     memory: MemoryService, consumer: Consumer, logged: pytest.LogCaptureFixture
 ) -> None:
-    feed = Feed("feed")
-    memory.register(feed)
-    await consumer.subscribe(memory)
-    opening = await feed.opening()
+    _, opening = await asked_to_open(memory, consumer)
 
     await until(lambda: bool(logged.records))
     opening.opens("b1")

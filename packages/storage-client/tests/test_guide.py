@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -69,30 +68,6 @@ def test_the_guide_does_what_it_says(daemon: DaemonProcess) -> None:
         # The handler of the changes runs when the change comes, before or after the download.
         printed["Changes"] = "".join(sorted(printed["Changes"].splitlines(keepends=True)))
         assert printed == PRINTED
-
-
-@pytest.mark.slow
-def test_a_type_checker_has_nothing_to_say_about_the_programs(tmp_path: Path) -> None:
-    checker = Path(sys.executable).with_name("basedpyright")
-    if not checker.exists():
-        pytest.skip("there is no type checker here")
-    guide = programs(GUIDE)
-    beginning = guide.pop(BEGINNING)
-    sources = [beginning + program for program in guide.values()]
-    for number, source in enumerate([*sources, *programs(README).values()]):
-        (tmp_path / f"program{number}.py").write_text(source, encoding="utf-8")
-    settings = {"typeCheckingMode": "standard", "include": ["*.py"]}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-
-    ended = subprocess.run(
-        [checker, "--project", tmp_path, "--pythonpath", sys.executable],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "0 errors, 0 warnings, 0 notes")
 
 
 @pytest.mark.slow

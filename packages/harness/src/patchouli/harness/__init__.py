@@ -97,6 +97,7 @@ from patchouli.harness.plugin import (
     ScopeState,
     StartFn,
     Undo,
+    require_callable,
 )
 from patchouli.harness.ports import (
     Agent,
@@ -248,6 +249,7 @@ __all__ = [
     "encode_json",
     "json_equal",
     "read_only",
+    "require_callable",
     "require_json",
     "snapshot",
     "text_block",

@@ -92,7 +92,7 @@ def require_callable(value: object, what: str) -> None:
         TypeError: It cannot; the message says `what` it was to be.
     """
     if not callable(value):
-        raise TypeError(f"{what} must be callable, not {value!r}")
+        raise TypeError(f"{what} must be callable, not {value!r:.80}")
 
 
 class Logger(Protocol):

@@ -149,16 +149,6 @@ def require_kind(value: object, kind: type, what: str = "request") -> None:
         raise TypeError(f"{what} must be a {kind.__name__}, not {value!r:.80}")
 
 
-def require_callable(value: object, what: str) -> None:
-    """Return when `value` can be called.
-
-    Raises:
-        TypeError: It cannot.
-    """
-    if not callable(value):
-        raise TypeError(f"{what} must be callable, not {value!r:.80}")
-
-
 def _require_text(value: object, path: str) -> None:
     if type(value) is not str:
         raise NotJson(path=path, problem=f"a value of type {_kind(value)} in place of a text")

@@ -15,13 +15,13 @@ from patchouli.harness import (
     PluginSpec,
     Registrations,
     ScopeClosed,
+    require_callable,
 )
 from patchouli.memory_service.configuration import MemoryServiceConfig
 from patchouli.memory_service.dispatch import Dispatch
 from patchouli.memory_service.meta import (
     RouteCall,
     SubscribeRequest,
-    require_callable,
     require_kind,
     require_meta,
 )
